@@ -3,3 +3,11 @@
 //! What the test programs share.
 
 #![forbid(unsafe_code)]
+
+pub mod errno;
+pub mod event;
+pub mod report;
+pub mod socket;
+pub mod stream;
+pub mod transfer;
+pub mod xfer;
