@@ -11,6 +11,7 @@
 //!
 //! * Formats: [`tcp_option`], [`clc`] (rendezvous over the TCP connection), [`llc`] (link control)
 //!   and [`cdc`] (data control), made of the types of [`wire`].
+//! * One connection: [`conn`], over the ring arithmetic of [`cursor`] and [`ring`].
 
 #![cfg_attr(not(MODULE), no_std)]
 #![forbid(unsafe_code)]
@@ -38,9 +39,12 @@ extern crate std;
 
 pub mod cdc;
 pub mod clc;
+pub mod conn;
+pub mod cursor;
 pub mod diagnosis;
 pub mod error;
 pub mod list;
 pub mod llc;
+pub mod ring;
 pub mod tcp_option;
 pub mod wire;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a connection: shutdown, close, abort, and the timers that bound them (RFC 7609,
+//! 4.8).
+
+use super::{
+    ConnError,
+    Conn,
+    Event,
+    Events,
+    Fin,
+    State, //
+};
+
+/// The timers of a connection; it needs at most one at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// A small amount of data is held back by a cork.
+    Cork,
+    /// The application closed, and data is left to be sent.
+    Drain,
+    /// The peer has to answer our C.
+    CloseWait,
+    /// The peer has to answer our A.
+    AbortWait,
+}
+
+impl Timer {
+    /// How long it runs, in milliseconds. `SO_LINGER` may set another span for [`Timer::Drain`].
+    pub const fn millis(self) -> u32 {
+        match self {
+            Timer::Cork => 200,
+            Timer::Drain => 2_000,
+            Timer::CloseWait => 60_000,
+            Timer::AbortWait => 2_000,
+        }
+    }
+}
+
+/// Times that the drain timer is started again because the peer still takes data.
+const MAX_DRAIN_ROUNDS: u8 = 30;
+
+impl Conn {
+    /// Shuts the sending direction (`SHUT_WR`): D follows once all data was sent.
+    pub fn shutdown_write(&mut self) -> Events {
+        self.end_with(Fin::Done)
+    }
+
+    /// Shuts both directions (`SHUT_RDWR`): C follows once all data was sent, or A if there is
+    /// unread data.
+    pub fn shutdown_both(&mut self) -> Events {
+        self.end_with(Fin::Closed)
+    }
+
+    /// The application closed the socket. C follows once all data was sent, in the background.
+    /// If there is unread data, A follows at once.
+    pub fn close(&mut self) -> Events {
+        self.app_closed = true;
+        self.drain_mark = self.progress();
+        let events = self.end_with(Fin::Closed);
+        let changed = self.step(Event::AppClosed);
+        Events {
+            changed: events.changed || changed,
+            ..events
+        }
+    }
+
+    /// The application closed the socket and wants it gone: `SO_LINGER` with 0 seconds, or a
+    /// disconnect.
+    pub fn abort(&mut self) -> Events {
+        let mut events = Events::default();
+        self.abort_for(ConnError::Aborted, &mut events);
+        self.app_closed = true;
+        events.changed |= self.step(Event::AppClosed);
+        events
+    }
+
+    /// The timer that has to run now. Compare after each call, and start the new one if it is
+    /// another than before; after [`Conn::handle_timeout`] start it in any case.
+    pub fn timer(&self) -> Option<Timer> {
+        let owed = !self.down && self.want > self.tx.sent;
+        match self.tx.state {
+            State::PeerAbortWait => Some(Timer::AbortWait),
+            State::Closed => owed.then_some(Timer::AbortWait),
+            State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait
+                if self.tx.sent >= Fin::Closed =>
+            {
+                Some(if self.tx.sent == Fin::Closed {
+                    Timer::CloseWait
+                } else {
+                    Timer::AbortWait
+                })
+            }
+            State::ProcessAbort => None,
+            _ if self.app_closed => owed.then_some(Timer::Drain),
+            _ if self.send_unsent() > 0 && self.is_corked() => Some(Timer::Cork),
+            _ => None,
+        }
+    }
+
+    /// A timer ran out. Nothing happens if it is not the one that [`Conn::timer`] names.
+    pub fn handle_timeout(&mut self, timer: Timer) -> Events {
+        let mut events = Events::default();
+        if self.timer() != Some(timer) {
+            return events;
+        }
+        self.undo = None;
+        match timer {
+            Timer::Cork => self.push_pending(),
+            Timer::Drain => {
+                let progress = self.progress();
+                if progress != self.drain_mark && self.drain_rounds < MAX_DRAIN_ROUNDS {
+                    self.drain_mark = progress;
+                    self.drain_rounds = self.drain_rounds.saturating_add(1);
+                } else {
+                    self.abort_for(ConnError::TimedOut, &mut events);
+                }
+            }
+            Timer::CloseWait | Timer::AbortWait => {
+                self.step(Event::Expired);
+                self.want = self.tx.sent;
+                self.purged = true;
+                if timer == Timer::CloseWait {
+                    self.fail(ConnError::TimedOut);
+                }
+                self.reset_tcp = true;
+                events.changed = true;
+            }
+        }
+        events
+    }
+
+    /// Whether nothing can be sent or received any more, because of an error or since both sides
+    /// are through.
+    pub(super) fn is_over(&self) -> bool {
+        self.purged
+            || matches!(
+                self.tx.state,
+                State::Closed | State::PeerAbortWait | State::ProcessAbort
+            )
+    }
+
+    /// Gives the connection up because of `error`.
+    pub(super) fn abort_for(&mut self, error: ConnError, events: &mut Events) {
+        self.undo = None;
+        if self.is_over() {
+            return;
+        }
+        self.fail(error);
+        self.step(Event::LocalAbort);
+        if self.tx.sent < Fin::Closed {
+            self.want = Fin::Abort;
+        }
+        self.reset_tcp = true;
+        events.readable = true;
+        events.writable = true;
+        events.changed = true;
+    }
+
+    /// Drops all buffered data, and tells the application why if it is still there.
+    pub(super) fn fail(&mut self, error: ConnError) {
+        self.purged = true;
+        self.tx.urgent = None;
+        self.tx.repeat = None;
+        if !self.app_closed {
+            self.error = self.error.or(Some(error));
+        }
+    }
+
+    /// Shuts the sending direction by at least `fin`.
+    fn end_with(&mut self, fin: Fin) -> Events {
+        self.undo = None;
+        let mut events = Events::default();
+        if self.want >= fin || self.is_over() {
+            return events;
+        }
+        self.want = if fin == Fin::Closed && self.unread() > 0 {
+            // The peer has to learn that its data was not read (RFC 7609, 4.8.1).
+            Fin::Abort
+        } else {
+            fin
+        };
+        events.writable = true;
+        events.changed = true;
+        events
+    }
+
+    /// Changes whenever the peer takes data.
+    fn progress(&self) -> u64 {
+        self.peer_consumed.total.wrapping_add(self.tx.written.total)
+    }
+}

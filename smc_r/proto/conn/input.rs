@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens to a connection from outside: messages, completions, failures (RFC 7609, 4.4,
+//! 4.6 and 4.8).
+
+use super::{
+    ConnError,
+    Conn,
+    Event,
+    Events,
+    Fin,
+    State,
+    Ticket,
+    Violation, //
+};
+use crate::{
+    cdc::Cdc,
+    cursor::{
+        amount,
+        Position,
+        Step, //
+    },
+};
+
+impl Conn {
+    /// A CDC message with our token came in.
+    ///
+    /// `byte_at` reads the byte at an offset of our element; it is called at most once, for an
+    /// urgent byte.
+    pub fn handle_cdc(&mut self, cdc: &Cdc, byte_at: impl FnOnce(u32) -> u8) -> Events {
+        self.undo = None;
+        let mut events = Events::default();
+        if matches!(self.tx.state, State::Closed | State::ProcessAbort) {
+            events.dropped = true;
+            return events;
+        }
+        let ahead = cdc.seq.wrapping_sub(self.rx_seq);
+        if cdc.prod_flags.failover {
+            // Only says what was sent last; anything missing here is lost.
+            if ahead != 0 && ahead < 0x8000 {
+                self.violate(Violation::DataLost, &mut events);
+            }
+            return events;
+        }
+        if ahead >= 0x8000 {
+            events.dropped = true;
+            return events;
+        }
+        self.rx_seq = cdc.seq;
+        self.rx_prod_flags = cdc.prod_flags;
+        self.rx_state_flags = cdc.state_flags;
+        if cdc.state_flags.aborted {
+            self.peer_aborted(&mut events);
+            return events;
+        }
+        if self.tx.state == State::PeerAbortWait {
+            events.dropped = true;
+            return events;
+        }
+        if let Err(violation) = self.take_cursors(cdc, &mut events, byte_at) {
+            self.violate(violation, &mut events);
+            return events;
+        }
+        self.peer_blocked = cdc.prod_flags.blocked;
+        if cdc.prod_flags.update_requested {
+            self.tx.owe_update = true;
+        }
+        if cdc.state_flags.closed {
+            self.peer_closes(&mut events);
+        } else if cdc.state_flags.done && self.rx_fin == Fin::None {
+            events.readable = true;
+            events.changed = true;
+            self.step(Event::PeerDone);
+            self.rx_fin = Fin::Done;
+        }
+        events
+    }
+
+    /// A posted transmit was completed; `ok` says how. A completion speaks for all before it.
+    ///
+    /// After a failure nothing is posted until [`Conn::handle_failover`] or
+    /// [`Conn::handle_link_failed`].
+    pub fn handle_sent(&mut self, ticket: Ticket, ok: bool) -> Events {
+        self.undo = None;
+        let mut events = Events::default();
+        if !ok {
+            self.down |= self.flight.contains(ticket);
+            return events;
+        }
+        let free = self.ring_free();
+        while let Some(record) = self.flight.pop_up_to(ticket) {
+            if record.end.total > self.confirmed.total {
+                self.confirmed = record.end;
+            }
+            self.confirmed_seq = record.seq;
+            self.confirmed_fin = record.fin;
+        }
+        if self.flight.is_empty() {
+            self.confirmed = self.tx.written;
+        }
+        let now = self.ring_free();
+        events.writable = now > free && now >= self.ring.capacity() / 4;
+        events.changed = self.want != Fin::None && self.is_drained();
+        events
+    }
+
+    /// The link is gone, and the connection moves to another one. All completions of the old
+    /// link have been handled.
+    ///
+    /// What was not confirmed is going to be sent again, after a validation of what was.
+    pub fn handle_failover(&mut self) -> Events {
+        self.undo = None;
+        let free = self.ring_free();
+        self.down = false;
+        let lost = self.flight.iter().filter_map(|r| r.urgent).last();
+        self.flight.clear();
+        if self.peer_consumed.total > self.confirmed.total {
+            let n = amount(self.confirmed.total, self.peer_consumed.total);
+            self.confirmed = self.confirmed.advance(self.ring, n);
+        }
+        self.tx.written = self.confirmed;
+        let n = amount(self.peer_consumed.total, self.confirmed.total);
+        self.tx.produced = self.peer.advance(self.peer_consumed.cursor, n);
+        if let Some(mark) = lost.filter(|&mark| mark > self.confirmed.total) {
+            self.tx.repeat = Some(mark);
+            self.tx.stall = None;
+        }
+        self.tx.announced = false;
+        self.tx.sent = self.confirmed_fin;
+        if self.tx.sent < Fin::Closed {
+            self.tx.validate = true;
+            self.tx.owe_message = true;
+        }
+        Events {
+            writable: self.ring_free() > free,
+            ..Events::default()
+        }
+    }
+
+    /// The last link is gone.
+    pub fn handle_link_failed(&mut self) -> Events {
+        let mut events = Events::default();
+        self.undo = None;
+        let complete = self.rx_fin != Fin::None
+            && self.want != Fin::None
+            && self.tx.sent == self.want
+            && self.flight.is_empty();
+        self.flight.clear();
+        self.down = true;
+        if self.tx.state == State::Closed {
+            return events;
+        }
+        if !complete && !matches!(self.tx.state, State::ProcessAbort | State::PeerAbortWait) {
+            self.fail(ConnError::LinkFailed);
+        }
+        self.tx.state = State::Closed;
+        self.reset_tcp |= self.purged;
+        events.changed = true;
+        events
+    }
+
+    /// The TCP connection was reset.
+    pub fn handle_tcp_reset(&mut self) -> Events {
+        let mut events = Events::default();
+        self.abort_for(ConnError::TcpReset, &mut events);
+        events
+    }
+
+    /// Checks both cursors, then moves ours.
+    fn take_cursors(
+        &mut self,
+        cdc: &Cdc,
+        events: &mut Events,
+        byte_at: impl FnOnce(u32) -> u8,
+    ) -> Result<(), Violation> {
+        let producer = self
+            .own
+            .check(self.received.cursor, cdc.prod)
+            .map_err(Violation::Producer)?;
+        let consumer = self
+            .peer
+            .check(self.peer_consumed.cursor, cdc.cons)
+            .map_err(Violation::Consumer)?;
+        let produced = match producer {
+            Step::Forward(n) => self.received.advance(self.own, n),
+            Step::Backward => self.received,
+        };
+        if produced.since(self.consumed) > self.own.capacity() {
+            return Err(Violation::ProducerOverrun);
+        }
+        if let Step::Forward(n) = consumer {
+            let consumed = self.peer_consumed.advance(self.peer, n);
+            if consumed.total > self.tx.furthest {
+                return Err(Violation::ConsumerAhead);
+            }
+            let free = self.ring_free();
+            self.peer_took(consumed);
+            events.writable |= self.ring_free() > free;
+        }
+
+        self.tx.interactive = true;
+        if self.rx_fin >= Fin::Closed {
+            // The peer broke its word; what it says now is not part of the stream.
+            return Ok(());
+        }
+        let fresh = produced != self.received;
+        self.received = produced;
+        events.readable |= fresh;
+        if cdc.prod_flags.urgent_present {
+            let end = self.received.total;
+            if producer != Step::Backward && end > self.urgent_end {
+                self.urgent_end = end;
+                let before = match self.received.cursor.offset() {
+                    o if o == self.own.base() => self.own.size(),
+                    o => o,
+                };
+                events.urgent |= self.take_urgent(byte_at(before.saturating_sub(1)));
+                events.readable = true;
+            }
+        } else if cdc.prod_flags.urgent_pending && !self.urgent_coming {
+            self.urgent_coming = true;
+            events.urgent = true;
+        }
+        // A byte that became the next one with this message may have to be skipped.
+        self.skip_urgent();
+        Ok(())
+    }
+
+    /// The peer consumed up to here.
+    fn peer_took(&mut self, consumed: Position) {
+        self.peer_consumed = consumed;
+        if self.tx.stall.is_some_and(|mark| consumed.total >= mark) {
+            self.tx.stall = None;
+        }
+        if consumed.total > self.tx.written.total {
+            // After a failover: this arrived over the old link, though no completion said so.
+            let n = amount(self.tx.written.total, consumed.total);
+            self.tx.written = self.tx.written.advance(self.ring, n);
+            self.tx.produced = consumed.cursor;
+            if self.flight.is_empty() {
+                self.confirmed = self.tx.written;
+            }
+            if self.tx.repeat.is_some_and(|mark| consumed.total >= mark) {
+                self.tx.repeat = None;
+            }
+        }
+    }
+
+    fn peer_closes(&mut self, events: &mut Events) {
+        if self.rx_fin >= Fin::Closed {
+            return;
+        }
+        self.step(Event::PeerClosed);
+        self.rx_fin = Fin::Closed;
+        events.readable = true;
+        events.changed = true;
+        if self.send_unsent() > 0 {
+            // It will never be read: our application has to know.
+            self.abort_for(ConnError::Reset, events);
+        }
+    }
+
+    fn peer_aborted(&mut self, events: &mut Events) {
+        self.step(Event::PeerAbort);
+        self.rx_fin = Fin::Abort;
+        if self.tx.sent != Fin::Abort {
+            self.fail(ConnError::Reset);
+        }
+        if self.tx.sent < Fin::Closed {
+            // The peer waits for this.
+            self.want = Fin::Abort;
+        }
+        if self.app_closed {
+            self.step(Event::AppClosed);
+        }
+        events.readable = true;
+        events.writable = true;
+        events.changed = true;
+    }
+
+    fn violate(&mut self, violation: Violation, events: &mut Events) {
+        events.violation = Some(violation);
+        self.abort_for(ConnError::ProtocolViolation(violation), events);
+    }
+}

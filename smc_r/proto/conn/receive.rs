@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receiving direction: the application's reads, urgent data, consumer updates (RFC 7609,
+//! 4.5.1 and 4.7.5).
+
+use core::fmt;
+
+use super::{
+    Conn,
+    Fin,
+    UrgentIn, //
+};
+use crate::{
+    cursor::amount,
+    ring::Spans, //
+};
+
+/// Why there is no urgent byte to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UrgentError {
+    /// There is none, it was read already, or it is part of the stream (`EINVAL`).
+    Invalid,
+    /// It was announced and has not arrived (`EAGAIN`).
+    NotYet,
+    /// It was announced and will not arrive: the peer is done (end of stream).
+    End,
+}
+
+impl fmt::Display for UrgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UrgentError::Invalid => "no urgent data",
+            UrgentError::NotYet => "urgent data has not arrived yet",
+            UrgentError::End => "urgent data will not arrive",
+        })
+    }
+}
+
+impl Conn {
+    /// Bytes the application can read from the stream (`SIOCINQ`), without an urgent byte that
+    /// is out of line.
+    pub fn readable(&self) -> u32 {
+        if self.purged {
+            return 0;
+        }
+        let unread = self.unread();
+        match self.urgent_in {
+            Some(u) if !self.inline && !u.skipped && u.at >= self.consumed.total => {
+                unread.saturating_sub(1)
+            }
+            _ => unread,
+        }
+    }
+
+    /// Whether the peer will send nothing more, and all it sent was read.
+    pub fn eof(&self) -> bool {
+        self.read_shut() && self.readable() == 0
+    }
+
+    /// Whether the peer will send nothing more. There may be data left to read.
+    pub fn read_shut(&self) -> bool {
+        self.rx_fin != Fin::None || self.is_over()
+    }
+
+    /// Whether the peer closed both directions (C).
+    pub fn peer_closed(&self) -> bool {
+        self.rx_fin >= Fin::Closed
+    }
+
+    /// Where bytes to read are: `max` at most, from `skip` bytes behind the next one on.
+    ///
+    /// `skip` is for peeking, else 0. A run ends in front of the urgent mark: once the
+    /// application has some bytes, stop when [`Conn::at_mark`] is true, as TCP does. Nothing that
+    /// happens until [`Conn::recv_commit`] makes the bytes invalid.
+    pub fn recv_spans(&mut self, skip: u32, max: u32) -> Spans {
+        let run = self.run();
+        if skip >= run {
+            return Spans::EMPTY;
+        }
+        let n = run.saturating_sub(skip).min(max);
+        self.reading = n > 0;
+        Spans::new(self.own, self.own.advance(self.consumed.cursor, skip), n)
+    }
+
+    /// Ends what [`Conn::recv_spans`] began: the first `n` bytes have been read; 0 after a peek.
+    pub fn recv_commit(&mut self, n: u32) {
+        self.undo = None;
+        self.reading = false;
+        let n = n.min(self.unread());
+        if n > 0 {
+            self.consumed = self.consumed.advance(self.own, n);
+            if let Some(u) = self.urgent_in {
+                if self.consumed.total > u.at {
+                    // The peer waits for this, even if the window is wide.
+                    self.tx.owe_update |= !u.skipped;
+                    self.urgent_in = None;
+                }
+            }
+        }
+        self.skip_urgent();
+    }
+
+    /// Whether the next byte to read is the one at the urgent mark (`SIOCATMARK`).
+    pub fn at_mark(&self) -> bool {
+        self.urgent_in.is_some_and(|u| {
+            let mark = if u.skipped { u.at.wrapping_add(1) } else { u.at };
+            mark == self.consumed.total
+        })
+    }
+
+    /// Whether an urgent byte waits to be read out of line (`POLLPRI`).
+    pub fn urgent_ready(&self) -> bool {
+        !self.purged && self.urgent_in.is_some_and(|u| !u.read)
+    }
+
+    /// Reads the urgent byte out of line (`MSG_OOB`), and leaves it there if `peek`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such byte; see [`UrgentError`].
+    pub fn recv_urgent(&mut self, peek: bool) -> Result<u8, UrgentError> {
+        if self.inline || self.purged {
+            return Err(UrgentError::Invalid);
+        }
+        let shut = self.read_shut();
+        match self.urgent_in.as_mut() {
+            Some(u) if u.read => Err(UrgentError::Invalid),
+            Some(u) => {
+                u.read = !peek;
+                Ok(u.byte)
+            }
+            None if !self.urgent_coming => Err(UrgentError::Invalid),
+            None if shut => Err(UrgentError::End),
+            None => Err(UrgentError::NotYet),
+        }
+    }
+
+    /// Sets or clears `SO_OOBINLINE`: whether the urgent byte stays in the stream.
+    pub fn set_oob_inline(&mut self, on: bool) {
+        self.undo = None;
+        self.inline = on;
+        self.skip_urgent();
+    }
+
+    /// Bytes received and not consumed.
+    pub(super) fn unread(&self) -> u32 {
+        self.received.since(self.consumed)
+    }
+
+    /// Bytes that can be read at once: up to the urgent mark.
+    fn run(&self) -> u32 {
+        if self.purged {
+            return 0;
+        }
+        let unread = self.unread();
+        match self.urgent_in {
+            Some(u) if u.at > self.consumed.total => {
+                amount(self.consumed.total, u.at).min(unread)
+            }
+            _ => unread,
+        }
+    }
+
+    /// Takes the urgent byte out of the stream once it is the next one, unless it is in line.
+    ///
+    /// The peer sends nothing more until it is consumed, so this does not wait for the
+    /// application to read on; the byte and the mark are remembered.
+    pub(super) fn skip_urgent(&mut self) {
+        if self.inline || self.reading || self.unread() == 0 {
+            return;
+        }
+        if let Some(u) = self.urgent_in.as_mut() {
+            if u.at == self.consumed.total && !u.skipped {
+                u.skipped = true;
+                self.consumed = self.consumed.advance(self.own, 1);
+                self.tx.owe_update = true;
+            }
+        }
+    }
+
+    /// Remembers the urgent byte just in front of what was received. Whether it is news.
+    pub(super) fn take_urgent(&mut self, byte: u8) -> bool {
+        let end = self.received.total;
+        if end <= self.consumed.total {
+            // Read already, as ordinary data. The peer needs to know.
+            self.tx.owe_update = true;
+            return false;
+        }
+        self.urgent_in = Some(UrgentIn {
+            at: end.saturating_sub(1),
+            byte,
+            read: false,
+            skipped: false,
+        });
+        let announced = self.urgent_coming;
+        self.urgent_coming = false;
+        self.skip_urgent();
+        !announced
+    }
+
+    /// Whether the peer has to hear of what was consumed, for that alone.
+    pub(super) fn is_update_due(&self, busy: bool) -> bool {
+        let fresh = u64::from(self.consumed.since(self.tx.told));
+        if fresh == 0 || self.rx_fin >= Fin::Closed || self.purged {
+            return false;
+        }
+        if self.tx.owe_update {
+            return true;
+        }
+        let capacity = u64::from(self.own.capacity());
+        // The window as the peer sees it is small, and an update worth it (RFC 7609, 4.5.1).
+        let used = u64::from(self.received.since(self.tx.told));
+        let small = used.saturating_mul(2) > capacity;
+        let worth = fresh.saturating_mul(10) >= capacity;
+        let large = fresh.saturating_mul(4) >= capacity;
+        (self.peer_blocked || (small && worth)) && (large || !busy)
+    }
+}

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sending direction: the application's bytes, and what to post (RFC 7609, 4.5 and 4.7).
+
+use super::{
+    flight::{
+        Record,
+        MAX_IN_FLIGHT, //
+    },
+    Conn,
+    Event,
+    Fin,
+    Ticket,
+    Tx, //
+};
+use crate::{
+    cdc::{
+        Cdc,
+        ProdFlags,
+        StateFlags, //
+    },
+    cursor::{
+        amount,
+        Position, //
+    },
+    ring::Spans, //
+};
+
+/// What the application said about the bytes it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendFlags {
+    /// The last of the bytes is urgent (`MSG_OOB`).
+    pub urgent: bool,
+    /// More will follow soon; a small amount may wait for it (`MSG_MORE`).
+    pub more: bool,
+}
+
+/// RDMA writes of one transmit at most.
+pub const MAX_WRITES: usize = 3;
+
+/// One RDMA write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Write {
+    /// Offset of the bytes in the send ring.
+    pub from: u32,
+    /// Offset of the bytes in the peer's element, counted from the start of the element.
+    pub to: u32,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+/// What to post as one chain: writes first, then the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Transmit {
+    writes: [Write; MAX_WRITES],
+    count: u8,
+    /// The message that follows the writes.
+    pub cdc: Cdc,
+    /// To be returned with the completion.
+    pub ticket: Ticket,
+    /// A completion has to be asked for. Asking in any case does no harm.
+    pub signal: bool,
+}
+
+impl Transmit {
+    /// The writes in order; none crosses the end of a ring.
+    pub fn writes(&self) -> &[Write] {
+        self.writes.get(..usize::from(self.count)).unwrap_or(&[])
+    }
+
+    /// Bytes of data in all writes.
+    pub fn data_len(&self) -> u32 {
+        self.writes()
+            .iter()
+            .fold(0, |sum, w| sum.saturating_add(w.len))
+    }
+}
+
+impl Tx {
+    /// End of the urgent data that is written next.
+    fn next_mark(&self) -> Option<u64> {
+        self.repeat.or(self.urgent)
+    }
+}
+
+/// What the next transmit consists of.
+struct Plan {
+    data: u32,
+    fin: Fin,
+}
+
+// The application's side.
+impl Conn {
+    /// Free bytes of the send ring.
+    pub fn send_space(&self) -> u32 {
+        if self.write_shut() {
+            return 0;
+        }
+        self.ring_free()
+    }
+
+    /// Bytes accepted and not written to the peer yet (`SIOCOUTQNSD`).
+    pub fn send_unsent(&self) -> u32 {
+        self.committed.since(self.tx.written)
+    }
+
+    /// Bytes accepted of which it is not known that they reached the peer (`SIOCOUTQ`).
+    ///
+    /// Completions are not asked for each time: call [`Conn::sync_sent`] first for an exact
+    /// figure to wait for.
+    pub fn send_queued(&self) -> u32 {
+        let reached = self.confirmed.total.max(self.peer_consumed.total);
+        amount(reached, self.committed.total)
+    }
+
+    /// Makes sure that a completion comes for everything that was written; the next
+    /// [`Conn::poll_transmit`] has a message for it if none is due.
+    pub fn sync_sent(&mut self) {
+        if !self.flight.is_empty() && !self.flight.is_signalled() {
+            self.tx.owe_message = true;
+        }
+    }
+
+    /// Whether the application can send nothing more: it shut its direction, the peer closed, or
+    /// the connection is over.
+    pub fn write_shut(&self) -> bool {
+        self.want != Fin::None || self.rx_fin >= Fin::Closed || self.is_over()
+    }
+
+    /// Whether all that was accepted, and what ends it, has been sent and confirmed: what a close
+    /// that lingers waits for.
+    pub fn is_drained(&self) -> bool {
+        self.down
+            || (self.flight.is_empty() && (self.is_over() || self.send_unsent() == 0))
+                && self.want <= self.tx.sent
+    }
+
+    /// Where the application's next bytes go: free pieces of the send ring, `max` bytes at most.
+    ///
+    /// Nothing that happens until [`Conn::send_commit`] makes them invalid.
+    pub fn send_spans(&mut self, max: u32) -> Spans {
+        let n = self.send_space().min(max);
+        self.writing = n;
+        Spans::new(self.ring, self.committed.cursor, n)
+    }
+
+    /// Takes over `n` bytes copied to where [`Conn::send_spans`] said. Returns how many were
+    /// accepted: all of them, or 0 if the direction was shut meanwhile.
+    pub fn send_commit(&mut self, n: u32, flags: SendFlags) -> u32 {
+        self.undo = None;
+        let n = n.min(self.writing);
+        self.writing = 0;
+        if n == 0 || self.write_shut() {
+            return 0;
+        }
+        self.committed = self.committed.advance(self.ring, n);
+        if flags.urgent {
+            // Only the last urgent byte counts, as with TCP.
+            self.tx.urgent = Some(self.committed.total);
+            self.tx.announced = false;
+        }
+        self.more = flags.more;
+        n
+    }
+
+    /// Sets or clears `TCP_CORK`: while set, less than a quarter of the ring waits for more.
+    pub fn set_cork(&mut self, on: bool) {
+        self.cork = on;
+        if !on {
+            self.push_pending();
+        }
+    }
+
+    /// Sets or clears `TCP_NODELAY`: while set, nothing waits for a completion.
+    pub fn set_nodelay(&mut self, on: bool) {
+        self.nodelay = on;
+        if on {
+            self.push_pending();
+        }
+    }
+
+    /// Lets go what a cork holds back at the moment.
+    pub fn push_pending(&mut self) {
+        self.push = self.committed.total;
+        self.more = false;
+    }
+}
+
+// What to post.
+impl Conn {
+    /// What is to be posted next, if anything.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        if self.down || self.flight.is_full() {
+            return None;
+        }
+        if self.tx.validate {
+            return Some(self.emit_validation());
+        }
+        let plan = self.plan()?;
+        Some(self.emit(&plan))
+    }
+
+    /// Takes back the transmit that [`Conn::poll_transmit`] returned last, since it could not be
+    /// posted. To be called before anything else is. It will be offered again.
+    pub fn unpost(&mut self, ticket: Ticket) {
+        if let Some((last, tx)) = self.undo.take() {
+            if last == ticket && self.flight.pop_youngest(ticket).is_some() {
+                self.tx = tx;
+            }
+        }
+    }
+
+    /// Decides what the next transmit consists of.
+    fn plan(&self) -> Option<Plan> {
+        if self.tx.sent >= Fin::Closed || (self.purged && self.want != Fin::Abort) {
+            // Neither a write nor a message may follow C or A.
+            return None;
+        }
+        if self.want == Fin::Abort {
+            return Some(Plan {
+                data: 0,
+                fin: Fin::Abort,
+            });
+        }
+        let busy = self.flight.is_signalled();
+        let ready = self.ready_data();
+        let data = if self.is_data_due(ready, busy) {
+            ready
+        } else {
+            0
+        };
+        let mut fin = self.tx.sent;
+        if self.want > self.tx.sent && self.send_unsent() == data {
+            fin = self.want;
+            if fin == Fin::Closed && self.unread() > 0 {
+                // Closing on unread data tells the peer so, after all of ours.
+                fin = if data > 0 { self.tx.sent } else { Fin::Abort };
+            }
+        }
+        let due = data > 0
+            || fin != self.tx.sent
+            || self.tx.owe_message
+            || self.is_announcement_due()
+            || self.is_update_due(busy);
+        due.then_some(Plan { data, fin })
+    }
+
+    /// Bytes that may be written now: there, inside the peer's window, not behind urgent data.
+    fn ready_data(&self) -> u32 {
+        if self.tx.stall.is_some() || self.rx_fin >= Fin::Closed {
+            return 0;
+        }
+        let end = match self.tx.next_mark() {
+            Some(mark) => mark.min(self.committed.total),
+            None => self.committed.total,
+        };
+        amount(self.tx.written.total, end)
+            .min(self.window())
+            .min(self.chunk)
+    }
+
+    /// Whether `ready` bytes are worth a transmit now.
+    fn is_data_due(&self, ready: u32, busy: bool) -> bool {
+        if ready == 0 {
+            return false;
+        }
+        if self.tx.next_mark().is_some() || self.want > self.tx.sent || ready >= self.chunk {
+            return true;
+        }
+        if self.is_corked() {
+            return false;
+        }
+        !busy || self.nodelay
+    }
+
+    /// Whether a small amount waits for the application to say more.
+    pub(super) fn is_corked(&self) -> bool {
+        (self.cork || self.more)
+            && self.tx.written.total >= self.push
+            && self.want == Fin::None
+            && self.ring_free() > 0
+    }
+
+    /// Whether the peer has to hear now of urgent data that cannot be written yet.
+    fn is_announcement_due(&self) -> bool {
+        self.tx.next_mark().is_some() && self.tx.stall.is_none() && !self.tx.announced
+    }
+
+    /// Free bytes in the peer's element, as far as it told.
+    pub(super) fn window(&self) -> u32 {
+        let used = amount(self.peer_consumed.total, self.tx.written.total);
+        self.peer.capacity().saturating_sub(used)
+    }
+
+    /// Bytes of the send ring that hold nothing.
+    pub(super) fn ring_free(&self) -> u32 {
+        let used = self.committed.since(self.confirmed);
+        self.ring.capacity().saturating_sub(used)
+    }
+
+    /// Makes a transmit of the plan.
+    fn emit(&mut self, plan: &Plan) -> Transmit {
+        let before = self.tx;
+        let busy = self.flight.is_signalled();
+        let (writes, count) = self.map_writes(plan.data);
+
+        self.tx.seq = before.seq.wrapping_add(1);
+        self.tx.written = before.written.advance(self.ring, plan.data);
+        self.tx.produced = self.peer.advance(before.produced, plan.data);
+        self.tx.furthest = before.furthest.max(self.tx.written.total);
+
+        let mut urgent = None;
+        if self.tx.next_mark() == Some(self.tx.written.total) {
+            urgent = self.tx.repeat.take().or_else(|| self.tx.urgent.take());
+            self.tx.stall = urgent;
+            self.tx.announced = false;
+        }
+        let pending = self.tx.next_mark().is_some() && self.tx.stall.is_none();
+        if pending {
+            self.tx.announced = true;
+        }
+        self.tx.prod_flags = ProdFlags {
+            blocked: self.window() == 0 && plan.fin == Fin::None,
+            urgent_pending: pending || urgent.is_some(),
+            urgent_present: urgent.is_some(),
+            ..ProdFlags::default()
+        };
+
+        if plan.fin != before.sent {
+            self.step(if plan.fin == Fin::Done {
+                Event::SentDone
+            } else {
+                Event::SentFin
+            });
+            self.tx.sent = plan.fin;
+        }
+        self.tx.state_flags = StateFlags {
+            done: matches!(plan.fin, Fin::Done | Fin::Closed) || before.sent == Fin::Done,
+            closed: plan.fin == Fin::Closed,
+            aborted: plan.fin == Fin::Abort,
+        };
+
+        if self.consumed.total != before.told.total {
+            self.tx.owe_update = false;
+        }
+        self.tx.told = self.consumed;
+        self.tx.owe_message = false;
+        if plan.data > 0 {
+            self.tx.interactive = false;
+        }
+
+        // A lone small piece in answer to the peer needs no completion of its own, as long as
+        // enough of the ring and of the limit is left to get to one that has.
+        let quiet = plan.data > 0
+            && before.interactive
+            && !busy
+            && urgent.is_none()
+            && plan.fin == before.sent
+            && !before.owe_message
+            && self.send_unsent() == 0
+            && self.ring_free() >= self.ring.capacity() / 2
+            && self.flight.len().saturating_add(1) < MAX_IN_FLIGHT;
+        let cdc = self.message(self.tx.seq);
+        self.record(before, writes, count, cdc, urgent, !quiet)
+    }
+
+    /// The message that opens a new link.
+    fn emit_validation(&mut self) -> Transmit {
+        let before = self.tx;
+        self.tx.validate = false;
+        let cdc = Cdc {
+            prod: Default::default(),
+            cons: Default::default(),
+            prod_flags: ProdFlags {
+                failover: true,
+                ..ProdFlags::default()
+            },
+            state_flags: StateFlags::default(),
+            ..self.message(self.confirmed_seq)
+        };
+        self.record(before, Default::default(), 0, cdc, None, true)
+    }
+
+    fn message(&self, seq: u16) -> Cdc {
+        Cdc {
+            seq,
+            token: self.peer_token,
+            prod: self.tx.produced.raw(),
+            cons: self.consumed.cursor.raw(),
+            prod_flags: self.tx.prod_flags,
+            state_flags: self.tx.state_flags,
+        }
+    }
+
+    fn record(
+        &mut self,
+        before: Tx,
+        writes: [Write; MAX_WRITES],
+        count: u8,
+        cdc: Cdc,
+        urgent: Option<u64>,
+        signal: bool,
+    ) -> Transmit {
+        self.ticket = Ticket(self.ticket.0.wrapping_add(1));
+        let ticket = self.ticket;
+        self.undo = Some((ticket, before));
+        self.flight.push(Record {
+            ticket,
+            end: self.tx.written,
+            seq: cdc.seq,
+            fin: self.tx.sent,
+            urgent,
+            signal,
+        });
+        Transmit {
+            writes,
+            count,
+            cdc,
+            ticket,
+            signal,
+        }
+    }
+
+    /// Cuts the next `n` bytes at the ends of both rings.
+    fn map_writes(&self, n: u32) -> ([Write; MAX_WRITES], u8) {
+        let mut writes = [Write::default(); MAX_WRITES];
+        let mut count = 0u8;
+        let mut left = n;
+        let mut from = self.tx.written;
+        let mut to = Position {
+            total: from.total,
+            cursor: self.tx.produced,
+        };
+        for write in writes.iter_mut() {
+            let len = left
+                .min(self.ring.to_end(from.cursor))
+                .min(self.peer.to_end(to.cursor));
+            if len == 0 {
+                break;
+            }
+            *write = Write {
+                from: from.cursor.offset(),
+                to: to.cursor.offset(),
+                len,
+            };
+            count = count.saturating_add(1);
+            left = left.saturating_sub(len);
+            from = from.advance(self.ring, len);
+            to = to.advance(self.peer, len);
+        }
+        (writes, count)
+    }
+}

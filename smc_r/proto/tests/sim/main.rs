@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two connections face to face, over a fabric that takes its time.
+//!
+//! `SMC_SEED=n` runs one seed, `SMC_RUNS=n` another number of runs than usual.
+
+mod rng;
+mod world;
+
+use std::{
+    cell::RefCell,
+    panic, //
+};
+
+use rng::Rng;
+use smc_proto::conn::{
+    State,
+    Timer, //
+};
+use world::{
+    Config,
+    Seen,
+    World, //
+};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs a scenario with many seeds; returns how many of them ended without an error.
+fn run(name: &str, runs: u64, scenario: impl Fn(u64) -> bool + panic::RefUnwindSafe) -> u64 {
+    let seeds = match number("SMC_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..number("SMC_RUNS").unwrap_or(runs) + 1,
+    };
+    let mut well = 0;
+    for seed in seeds {
+        match panic::catch_unwind(|| scenario(seed)) {
+            Ok(ended_well) => well += u64::from(ended_well),
+            Err(cause) => {
+                eprintln!("{name} failed with SMC_SEED={seed}");
+                panic::resume_unwind(cause);
+            }
+        }
+    }
+    well
+}
+
+/// The usual course: a phase of chaos, then quiet, then the end.
+fn life(seed: u64, salt: u64, adapt: impl Fn(&mut Config, &mut Rng)) -> bool {
+    let mut rng = Rng::new(seed ^ (salt << 40));
+    let mut config = Config::plain(&mut rng);
+    adapt(&mut config, &mut rng);
+    let mut world = World::new(config, rng);
+    for _ in 0..config.steps {
+        world.step();
+    }
+    world.settle(&[Timer::Cork]);
+    world.expect_all_delivered();
+    let well = world.both_ended_well();
+    world.finish();
+    SEEN.with_borrow_mut(|seen| seen.add(&world.seen));
+    well
+}
+
+thread_local! {
+    /// What the runs of one test have come across.
+    static SEEN: RefCell<Seen> = RefCell::default();
+}
+
+/// Makes sure that the runs of this test reached all that they are meant to reach.
+fn expect_seen(states: &[State], errors: &[&str], timers: &[&str], flags: &[&str]) {
+    if number("SMC_SEED").is_some() || number("SMC_RUNS").is_some() {
+        return;
+    }
+    SEEN.with_borrow(|seen| {
+        for s in states {
+            assert!(seen.states.contains(s), "{s} never reached");
+        }
+        for e in errors {
+            assert!(seen.errors.contains(*e), "error {e} never reached");
+        }
+        for t in timers {
+            assert!(seen.timers.contains(*t), "timer {t} never ran out");
+        }
+        for f in flags {
+            assert!(seen.flags.contains(f), "{f} never sent");
+        }
+    });
+}
+
+#[test]
+fn data_only() {
+    let runs = 4000;
+    let well = run("data_only", runs, |seed| life(seed, 1, |_, _| ()));
+    if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {
+        assert_eq!(well, runs, "nothing can go wrong without a reason");
+    }
+    let flags = ["B", "P", "U", "C", "3 writes", "unsignalled"];
+    expect_seen(&[State::Active, State::Closed], &[], &["Cork"], &flags);
+}
+
+#[test]
+fn early_close() {
+    run("early_close", 4000, |seed| {
+        life(seed, 2, |c, _| c.early_close = true)
+    });
+    let states = [
+        State::Active,
+        State::PeerCloseWait1,
+        State::PeerCloseWait2,
+        State::AppCloseWait1,
+        State::AppCloseWait2,
+        State::AppFinCloseWait,
+        State::PeerFinCloseWait,
+        State::Closed,
+    ];
+    let flags = ["A", "B", "C", "D", "data+C", "data+D"];
+    expect_seen(&states, &["reset by peer"], &[], &flags);
+}
+
+#[test]
+fn aborts_and_resets() {
+    run("aborts_and_resets", 3000, |seed| {
+        life(seed, 3, |c, _| {
+            c.early_close = true;
+            c.abort = true;
+        })
+    });
+    let states = [State::PeerAbortWait, State::ProcessAbort];
+    let errors = ["reset by peer", "TCP connection reset"];
+    expect_seen(&states, &errors, &["AbortWait"], &["A"]);
+}
+
+#[test]
+fn failover() {
+    run("failover", 4000, |seed| {
+        life(seed, 4, |c, rng| {
+            c.failover = true;
+            c.early_close = rng.percent(30);
+        })
+    });
+    expect_seen(&[], &[], &[], &["F"]);
+}
+
+#[test]
+fn link_death() {
+    run("link_death", 3000, |seed| {
+        life(seed, 5, |c, rng| {
+            c.death = true;
+            c.early_close = rng.percent(50);
+        })
+    });
+    expect_seen(&[], &["link failed"], &[], &[]);
+}
+
+#[test]
+fn everything_at_once() {
+    run("everything_at_once", 4000, |seed| {
+        life(seed, 6, |c, rng| {
+            c.early_close = true;
+            c.abort = rng.percent(30);
+            c.failover = rng.percent(50);
+            c.hasty_timers = true;
+        })
+    });
+    let timers = ["Cork", "Drain", "CloseWait", "AbortWait"];
+    expect_seen(&[], &["timed out"], &timers, &[]);
+}

@@ -1,0 +1,921 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two hosts with their memories, and the fabric between them.
+//!
+//! The fabric is a pair of reliable-connected queue pairs: what one host posts is carried out in
+//! order, one write at a time, at some later moment; messages wait in the receiver's queue and
+//! completions in the sender's, each for its own time. The bytes of a stream are a function of
+//! their place, so that every byte can be checked wherever it turns up.
+
+use std::collections::{
+    BTreeSet,
+    VecDeque, //
+};
+
+use smc_proto::{
+    cdc::Cdc,
+    conn::{
+        Conn,
+        ConnError,
+        Events,
+        Params,
+        SendFlags,
+        State,
+        Ticket,
+        Timer,
+        Transmit,
+        UrgentError,
+        MAX_IN_FLIGHT, //
+    },
+    ring::Spans,
+    wire::AlertToken, //
+};
+
+use crate::rng::Rng;
+
+/// What may happen in a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    pub ring: [u32; 2],
+    pub element: [u32; 2],
+    pub base: u32,
+    pub inline: [bool; 2],
+    pub max_transmit: u32,
+    /// Percentage of posts that find no slot.
+    pub no_slot: u32,
+    /// Completions come for every transmit, asked for or not.
+    pub signal_all: bool,
+    pub urgent: bool,
+    pub cork: bool,
+    /// Applications shut down and close while data flows.
+    pub early_close: bool,
+    /// Applications abort, and TCP connections are reset.
+    pub abort: bool,
+    /// Links die, and the connection moves to another one.
+    pub failover: bool,
+    /// The last link dies.
+    pub death: bool,
+    /// Timers may run out while there is still something under way.
+    pub hasty_timers: bool,
+    pub steps: u32,
+}
+
+impl Config {
+    pub fn plain(rng: &mut Rng) -> Config {
+        let sizes = [16, 17, 20, 31, 64, 100, 256, 1000, 4096, 16384, 65536];
+        let top = rng.pick(&[5, 8, 11]);
+        let base = rng.pick(&[0, 0, 4]);
+        Config {
+            ring: [rng.pick(&sizes[..top]), rng.pick(&sizes[..top])],
+            element: [rng.pick(&sizes[..top]), rng.pick(&sizes[..top])],
+            base,
+            inline: [rng.percent(30), rng.percent(30)],
+            max_transmit: rng.pick(&[0, 0, 0, 1, 100]),
+            no_slot: rng.pick(&[0, 0, 10, 60]),
+            signal_all: rng.percent(30),
+            urgent: rng.percent(50),
+            cork: rng.percent(30),
+            early_close: false,
+            abort: false,
+            failover: false,
+            death: false,
+            hasty_timers: false,
+            steps: rng.size(20, 600),
+        }
+    }
+}
+
+/// The byte at a place of the stream that `host` sends.
+fn byte(host: usize, place: u64) -> u8 {
+    let x = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((host as u64) << 33);
+    (x.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56) as u8
+}
+
+struct Posted {
+    transmit: Transmit,
+    /// Place in the stream of the first byte.
+    start: u64,
+    writes_done: usize,
+    /// Place of the urgent byte, if it carries one.
+    mark: Option<u64>,
+}
+
+#[derive(Default)]
+struct Wire {
+    posted: VecDeque<Posted>,
+    inbox: VecDeque<(Cdc, Option<u64>)>,
+    completions: VecDeque<Posted>,
+}
+
+pub struct Host {
+    pub conn: Conn,
+    ring: Vec<u8>,
+    element: Vec<u8>,
+    no_slot: bool,
+    timer: Option<(Timer, u64)>,
+    link_down: bool,
+
+    /// Bytes accepted from the application.
+    pub accepted: u64,
+    to_send: u32,
+    urgent_at_end: bool,
+    writing: Option<Spans>,
+    urgent_commits: BTreeSet<u64>,
+    /// End of the last urgent data posted.
+    urgent_posted: u64,
+
+    /// Place up to which the application has read, without an urgent byte it skips next.
+    pub read: u64,
+    reading: Option<(Spans, u32)>,
+    marks: BTreeSet<u64>,
+    mark: Option<u64>,
+    oob_read: bool,
+
+    /// What the application and the world did.
+    pub shut: bool,
+    pub closed: bool,
+    aborted: bool,
+    tcp_reset_seen: bool,
+    tcp_reset_sent: bool,
+    timed_out: bool,
+    pub messages: u64,
+    pub signals: u64,
+}
+
+pub struct World {
+    pub hosts: [Host; 2],
+    wires: [Wire; 2],
+    /// TCP resets under way to a host.
+    resets: [bool; 2],
+    pub now: u64,
+    pub config: Config,
+    pub rng: Rng,
+    died: bool,
+    pub seen: Seen,
+}
+
+/// What runs have come across, to know that they reach everything.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub states: BTreeSet<State>,
+    pub errors: BTreeSet<String>,
+    pub timers: BTreeSet<String>,
+    pub flags: BTreeSet<&'static str>,
+}
+
+impl Seen {
+    pub fn add(&mut self, other: &Seen) {
+        self.states.extend(&other.states);
+        self.errors.extend(other.errors.iter().cloned());
+        self.timers.extend(other.timers.iter().cloned());
+        self.flags.extend(&other.flags);
+    }
+}
+
+impl World {
+    pub fn new(config: Config, rng: Rng) -> World {
+        let host = |i: usize| {
+            let mut conn = Conn::new(&Params {
+                send_ring: config.ring[i],
+                element: config.element[i],
+                peer_element: config.element[1 - i],
+                base: config.base,
+                peer_token: AlertToken(7 + i as u32),
+                max_transmit: config.max_transmit,
+            })
+            .unwrap();
+            conn.set_oob_inline(config.inline[i]);
+            Host {
+                conn,
+                ring: vec![0; config.ring[i] as usize],
+                element: vec![0; config.element[i] as usize],
+                no_slot: false,
+                timer: None,
+                link_down: false,
+                accepted: 0,
+                to_send: 0,
+                urgent_at_end: false,
+                writing: None,
+                urgent_commits: BTreeSet::new(),
+                urgent_posted: 0,
+                read: 0,
+                reading: None,
+                marks: BTreeSet::new(),
+                mark: None,
+                oob_read: false,
+                shut: false,
+                closed: false,
+                aborted: false,
+                tcp_reset_seen: false,
+                tcp_reset_sent: false,
+                timed_out: false,
+                messages: 0,
+                signals: 0,
+            }
+        };
+        World {
+            hosts: [host(0), host(1)],
+            wires: Default::default(),
+            resets: [false; 2],
+            now: 0,
+            config,
+            rng,
+            died: false,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Whether anything happened that may cost data.
+    fn is_rough(&self) -> bool {
+        self.died
+            || self.hosts.iter().any(|h| {
+                h.aborted || h.timed_out || h.tcp_reset_seen || h.conn.reset_tcp()
+            })
+    }
+
+    // ----- what a driver does after each call
+
+    fn after(&mut self, i: usize, events: Events) {
+        assert_eq!(events.violation, None, "host {i} accuses an honest peer");
+        self.post(i);
+        let host = &mut self.hosts[i];
+        self.seen.states.insert(host.conn.state());
+        if let Some(error) = host.conn.error() {
+            self.seen.errors.insert(error.to_string());
+        }
+        let timer = host.conn.timer();
+        if timer != host.timer.map(|(t, _)| t) {
+            host.timer = timer.map(|t| (t, self.now + u64::from(t.millis())));
+        }
+        if host.conn.reset_tcp() && !host.tcp_reset_sent {
+            host.tcp_reset_sent = true;
+            if !matches!(host.conn.error(), Some(ConnError::TcpReset)) && self.rng.percent(50) {
+                self.resets[1 - i] = true;
+            }
+        }
+        self.check(i);
+    }
+
+    /// Posts all that is due.
+    fn post(&mut self, i: usize) {
+        if self.hosts[i].no_slot || self.hosts[i].link_down {
+            return;
+        }
+        while let Some(t) = self.hosts[i].conn.poll_transmit() {
+            if self.rng.percent(self.config.no_slot) {
+                self.hosts[i].conn.unpost(t.ticket);
+                if self.rng.percent(50) {
+                    self.hosts[i].no_slot = true;
+                    return;
+                }
+                let again = self.hosts[i].conn.poll_transmit();
+                let again = again.expect("a transmit taken back is offered again");
+                assert_eq!(again.writes(), t.writes());
+                assert_eq!(again.cdc, t.cdc);
+                self.transmit(i, again);
+            } else {
+                self.transmit(i, t);
+            }
+        }
+    }
+
+    fn transmit(&mut self, i: usize, t: Transmit) {
+        let ring = u64::from(self.config.ring[i]);
+        let element = self.config.element[1 - i];
+        let capacity = u64::from(element - self.config.base);
+        let len = u64::from(t.data_len());
+        assert!(t.writes().iter().all(|w| w.len > 0));
+        let mut start = 0;
+        if let Some(w) = t.writes().first() {
+            // The only place within the last ring full of accepted bytes that has this offset.
+            let h = &self.hosts[i];
+            let low = h.accepted.saturating_sub(ring);
+            let behind = (u64::from(w.from) + ring - low % ring) % ring;
+            start = low + behind;
+            assert!(start + len <= h.accepted, "bytes posted that nobody gave");
+        }
+        let mut place = start;
+        for w in t.writes() {
+            assert_eq!(u64::from(w.from), place % ring);
+            assert_eq!(u64::from(w.to), u64::from(self.config.base) + place % capacity);
+            assert!(w.to + w.len <= element && u64::from(w.from + w.len) <= ring);
+            place += u64::from(w.len);
+        }
+        if len > 0 {
+            // Flow control: nothing unread is overwritten.
+            let read = self.consumed(1 - i);
+            assert!(place <= read + capacity, "window overrun");
+            let end = self.hosts[i].urgent_posted;
+            assert!(
+                place <= end || end <= read,
+                "data posted behind urgent data that is not consumed"
+            );
+        }
+        let p = t.cdc.prod_flags;
+        let s = t.cdc.state_flags;
+        for (set, name) in [
+            (p.blocked, "B"),
+            (p.urgent_pending && !p.urgent_present, "P"),
+            (p.urgent_present, "U"),
+            (p.failover, "F"),
+            (s.done && !s.closed && !s.aborted, "D"),
+            (s.closed, "C"),
+            (s.aborted, "A"),
+            (len > 0 && s.done, "data+D"),
+            (len > 0 && s.closed, "data+C"),
+            (t.writes().len() == 3, "3 writes"),
+            (!t.signal, "unsignalled"),
+        ] {
+            if set {
+                self.seen.flags.insert(name);
+            }
+        }
+        let mut mark = None;
+        if t.cdc.prod_flags.urgent_present {
+            assert!(t.cdc.prod_flags.urgent_pending && len > 0);
+            assert!(self.hosts[i].urgent_commits.contains(&place), "urgent mark");
+            self.hosts[i].urgent_posted = place;
+            mark = Some(place - 1);
+        }
+        let w = &mut self.wires[i];
+        w.posted.push_back(Posted {
+            transmit: t,
+            start,
+            writes_done: 0,
+            mark,
+        });
+        let outstanding = w.posted.len() + w.completions.len();
+        assert!(outstanding <= MAX_IN_FLIGHT, "more in flight than promised");
+        self.hosts[i].messages += 1;
+        self.hosts[i].signals += u64::from(t.signal);
+    }
+
+    /// Place of the next byte that the application of `i` can read, behind urgent bytes which are
+    /// taken out of the stream.
+    fn consumed(&self, i: usize) -> u64 {
+        let h = &self.hosts[i];
+        let mut place = h.read;
+        while !self.config.inline[i] && h.marks.contains(&place) {
+            place += 1;
+        }
+        place
+    }
+
+    /// What holds between any two steps.
+    fn check(&self, i: usize) {
+        let h = &self.hosts[i];
+        let c = &h.conn;
+        assert!(c.readable() <= self.config.element[i] - self.config.base);
+        assert!(c.send_unsent() <= self.config.ring[i]);
+        assert!(c.send_space() <= self.config.ring[i]);
+        if h.reading.is_none() && c.error().is_none() && !h.closed {
+            let next = self.consumed(i);
+            let at_mark = |p| p == h.read || (p > h.read && p < next);
+            assert_eq!(c.at_mark(), h.mark.is_some_and(at_mark), "at mark");
+        }
+        // An end of the stream is never a truncation.
+        let own_doing = h.closed || h.shut || h.aborted || h.timed_out || self.died;
+        if c.eof() && c.error().is_none() && !own_doing {
+            assert_eq!(self.consumed(i), self.hosts[1 - i].accepted, "stream cut off");
+        }
+        match c.error() {
+            None => {}
+            Some(ConnError::Reset) => {
+                let d = c.diag().rx_state_flags;
+                assert!(d.aborted || d.closed, "reset without a reason");
+            }
+            Some(ConnError::TcpReset) => assert!(h.tcp_reset_seen),
+            Some(ConnError::Aborted) => assert!(h.aborted),
+            Some(ConnError::LinkFailed) => assert!(self.died),
+            Some(ConnError::TimedOut) => assert!(h.timed_out),
+            Some(ConnError::ProtocolViolation(v)) => panic!("violation {v} among honest peers"),
+        }
+        if c.is_done() {
+            assert_eq!(c.state(), State::Closed);
+            assert_eq!(c.timer(), None, "timer after the end");
+        }
+    }
+
+    // ----- the fabric
+
+    /// Carries out the next write or message which host `i` posted.
+    fn execute(&mut self, i: usize) -> bool {
+        let wire = &mut self.wires[i];
+        let Some(p) = wire.posted.front_mut() else {
+            return false;
+        };
+        if let Some(&w) = p.transmit.writes().get(p.writes_done) {
+            let before: u32 = p.transmit.writes()[..p.writes_done].iter().map(|w| w.len).sum();
+            for k in 0..w.len {
+                let b = self.hosts[i].ring[(w.from + k) as usize];
+                let place = p.start + u64::from(before + k);
+                assert_eq!(b, byte(i, place), "send ring changed under a posted write");
+                self.hosts[1 - i].element[(w.to + k) as usize] = b;
+            }
+            p.writes_done += 1;
+        } else if let Some(p) = wire.posted.pop_front() {
+            wire.inbox.push_back((p.transmit.cdc, p.mark));
+            wire.completions.push_back(p);
+        }
+        true
+    }
+
+    /// Host `1 - i` handles the next message from `i`.
+    fn deliver(&mut self, i: usize) -> bool {
+        let Some((cdc, mark)) = self.wires[i].inbox.pop_front() else {
+            return false;
+        };
+        let r = 1 - i;
+        let Host { conn, element, .. } = &mut self.hosts[r];
+        assert_eq!(cdc.token, AlertToken(7 + i as u32));
+        let sent = conn.diag().tx_state_flags;
+        let over = conn.error().is_some() || sent.aborted || conn.state() == State::Closed;
+        let events = conn.handle_cdc(&cdc, |o| element[o as usize]);
+        if cdc.state_flags.aborted && !over && !self.hosts[r].closed {
+            assert_eq!(self.hosts[r].conn.error(), Some(ConnError::Reset));
+            assert!(events.changed && events.readable && events.writable);
+        }
+        let conn = &self.hosts[r].conn;
+        if let Some(mark) = mark {
+            if !events.dropped && conn.error().is_none() && self.hosts[r].marks.insert(mark) {
+                assert!(events.readable);
+                self.hosts[r].mark = Some(mark);
+                self.hosts[r].oob_read = false;
+                assert!(mark >= self.hosts[r].read, "urgent byte read before");
+            }
+        }
+        self.after(r, events);
+        true
+    }
+
+    /// Host `i` gets a completion, which may speak for several transmits.
+    fn complete(&mut self, i: usize) -> bool {
+        let all = self.config.signal_all;
+        let usable: Vec<usize> = self.wires[i]
+            .completions
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| all || p.transmit.signal)
+            .map(|(k, _)| k)
+            .collect();
+        if usable.is_empty() {
+            return false;
+        }
+        let last = self.rng.pick(&usable);
+        let mut ticket = Ticket::from_number(0);
+        for p in self.wires[i].completions.drain(..=last) {
+            ticket = p.transmit.ticket;
+            for w in 0..u64::from(p.transmit.data_len()) {
+                let place = p.start + w;
+                let offset = (place % u64::from(self.config.ring[i])) as usize;
+                assert_eq!(
+                    self.hosts[i].ring[offset],
+                    byte(i, place),
+                    "send ring reused before the completion"
+                );
+            }
+        }
+        let ticket = Ticket::from_number(ticket.number());
+        let events = self.hosts[i].conn.handle_sent(ticket, true);
+        self.after(i, events);
+        true
+    }
+
+    /// The link dies at some moment of what is under way.
+    fn kill_link(&mut self) {
+        for i in 0..2 {
+            for _ in 0..self.rng.below(6) {
+                self.execute(i);
+            }
+            for _ in 0..self.rng.below(3) {
+                self.complete(i);
+            }
+            self.wires[i].posted.clear();
+            let failed = self.wires[i].completions.drain(..).next();
+            if let Some(p) = failed {
+                let events = self.hosts[i].conn.handle_sent(p.transmit.ticket, false);
+                self.hosts[i].link_down = true;
+                self.after(i, events);
+                assert!(self.hosts[i].conn.poll_transmit().is_none());
+            }
+            self.hosts[i].link_down = true;
+        }
+        if !self.config.failover {
+            self.died = true;
+        }
+    }
+
+    fn recover(&mut self, i: usize) -> bool {
+        if !self.hosts[i].link_down {
+            return false;
+        }
+        if self.died {
+            let events = self.hosts[i].conn.handle_link_failed();
+            self.after(i, events);
+            assert_eq!(self.hosts[i].conn.state(), State::Closed);
+            return false;
+        }
+        // All messages that arrived over the old link are handled before the new one is used.
+        while self.deliver(1 - i) {}
+        while self.deliver(i) {}
+        self.hosts[i].link_down = false;
+        self.hosts[i].urgent_posted = 0;
+        let events = self.hosts[i].conn.handle_failover();
+        self.after(i, events);
+        true
+    }
+
+    // ----- the applications
+
+    fn send_begin(&mut self, i: usize) -> bool {
+        let max = self.rng.size(1, 1 << 17);
+        let h = &mut self.hosts[i];
+        if h.to_send == 0 || h.writing.is_some() {
+            return false;
+        }
+        let spans = h.conn.send_spans(max.min(h.to_send));
+        if spans.is_empty() {
+            let shut = h.conn.write_shut();
+            if shut {
+                h.to_send = 0;
+            }
+            return false;
+        }
+        for s in spans.iter() {
+            // Whatever is there must not be needed any more.
+            h.ring[s.offset as usize..(s.offset + s.len) as usize].fill(0xee);
+        }
+        h.writing = Some(spans);
+        true
+    }
+
+    fn send_finish(&mut self, i: usize) -> bool {
+        let cut = self.rng.percent(20);
+        let n = self.rng.size(0, 1 << 17);
+        let more = self.config.cork && self.rng.percent(50);
+        let h = &mut self.hosts[i];
+        let Some(spans) = h.writing.take() else {
+            return false;
+        };
+        let mut place = h.accepted;
+        for s in spans.iter() {
+            for k in 0..s.len {
+                h.ring[(s.offset + k) as usize] = byte(i, place);
+                place += 1;
+            }
+        }
+        let n = if cut { spans.len().min(n) } else { spans.len() };
+        let urgent = h.urgent_at_end && n == h.to_send;
+        let shut = h.conn.write_shut();
+        let taken = h.conn.send_commit(n, SendFlags { urgent, more });
+        assert_eq!(taken, if shut { 0 } else { n });
+        h.accepted += u64::from(taken);
+        h.to_send = h.to_send.saturating_sub(taken);
+        if shut {
+            h.to_send = 0;
+        }
+        if taken > 0 && urgent {
+            h.urgent_commits.insert(h.accepted);
+        }
+        self.after(i, Events::default());
+        true
+    }
+
+    fn recv_begin(&mut self, i: usize, eager: bool) -> bool {
+        let max = self.rng.size(1, 1 << 17);
+        let skip = if self.rng.percent(20) && !eager {
+            self.rng.size(0, 64)
+        } else {
+            0
+        };
+        let h = &mut self.hosts[i];
+        if h.reading.is_some() || h.closed {
+            return false;
+        }
+        let spans = h.conn.recv_spans(skip, max);
+        assert!(spans.len() <= h.conn.readable());
+        if spans.is_empty() {
+            return false;
+        }
+        h.reading = Some((spans, skip));
+        true
+    }
+
+    fn recv_finish(&mut self, i: usize, eager: bool) -> bool {
+        let peek = self.rng.percent(20) && !eager;
+        let cut = self.rng.percent(20) && !eager;
+        let n = self.rng.size(0, 1 << 17);
+        let next = self.consumed(i);
+        let h = &mut self.hosts[i];
+        let Some((spans, skip)) = h.reading.take() else {
+            return false;
+        };
+        let from = next + u64::from(skip);
+        let mut place = from;
+        for s in spans.iter() {
+            assert!(s.offset >= self.config.base && s.offset + s.len <= self.config.element[i]);
+            for k in 0..s.len {
+                let b = h.element[(s.offset + k) as usize];
+                assert_eq!(b, byte(1 - i, place), "host {i} reads the byte at {place}");
+                place += 1;
+            }
+        }
+        assert!(place <= self.hosts[1 - i].accepted, "bytes out of nothing");
+        let h = &mut self.hosts[i];
+        let n = if peek || skip > 0 {
+            0
+        } else if cut {
+            spans.len().min(n)
+        } else {
+            spans.len()
+        };
+        h.conn.recv_commit(n);
+        if n > 0 {
+            let crossed = h.marks.range(from + 1..from + u64::from(n)).next();
+            assert_eq!(crossed, None, "read across the urgent mark");
+            h.read = from + u64::from(n);
+        }
+        self.after(i, Events::default());
+        true
+    }
+
+    fn recv_urgent(&mut self, i: usize) -> bool {
+        let peek = self.rng.percent(30);
+        let inline = self.config.inline[i];
+        let h = &mut self.hosts[i];
+        if h.conn.error().is_some() || h.closed || h.reading.is_some() {
+            return false;
+        }
+        let expected = h.mark.filter(|&p| p >= h.read && !h.oob_read && !inline);
+        match (h.conn.recv_urgent(peek), expected) {
+            (Ok(b), Some(p)) => {
+                assert_eq!(b, byte(1 - i, p), "urgent byte");
+                h.oob_read = !peek;
+            }
+            (Err(UrgentError::Invalid), None) => {}
+            (Err(UrgentError::NotYet), None) => assert!(!h.conn.read_shut()),
+            (Err(UrgentError::End), None) => assert!(h.conn.read_shut()),
+            (got, want) => panic!("urgent: got {got:?}, mark {want:?}"),
+        }
+        self.after(i, Events::default());
+        false
+    }
+
+    fn close(&mut self, i: usize) {
+        let h = &mut self.hosts[i];
+        h.to_send = 0;
+        if h.writing.is_some() || h.reading.is_some() || h.closed {
+            return;
+        }
+        h.closed = true;
+        let events = h.conn.close();
+        self.after(i, events);
+    }
+
+    fn application(&mut self, i: usize) {
+        match self.rng.below(14) {
+            0..=2 => {
+                let top = self.config.ring[i].saturating_mul(3);
+                let n = self.rng.size(1, top);
+                let urgent = self.config.urgent && self.rng.percent(20);
+                let h = &mut self.hosts[i];
+                if h.to_send == 0 && h.writing.is_none() {
+                    h.to_send = n;
+                    h.urgent_at_end = urgent;
+                }
+                self.send_begin(i);
+            }
+            3..=5 => {
+                self.send_finish(i);
+            }
+            6..=7 => {
+                self.recv_begin(i, false);
+            }
+            8..=9 => {
+                self.recv_finish(i, false);
+            }
+            10 => {
+                self.recv_urgent(i);
+            }
+            11 if self.config.cork => {
+                let on = self.rng.percent(50);
+                match self.rng.below(3) {
+                    0 => self.hosts[i].conn.set_cork(on),
+                    1 => self.hosts[i].conn.set_nodelay(on),
+                    _ => self.hosts[i].conn.sync_sent(),
+                }
+                self.after(i, Events::default());
+            }
+            12 if self.config.early_close && self.rng.percent(10) => match self.rng.below(4) {
+                0 | 1 => {
+                    self.hosts[i].shut = true;
+                    let events = self.hosts[i].conn.shutdown_write();
+                    // What the application still wanted to send is refused.
+                    self.after(i, events);
+                }
+                2 => {
+                    self.hosts[i].shut = true;
+                    let events = self.hosts[i].conn.shutdown_both();
+                    self.after(i, events);
+                }
+                _ => self.close(i),
+            },
+            13 if self.config.abort && self.rng.percent(4) => {
+                if self.rng.percent(50) {
+                    let h = &mut self.hosts[i];
+                    if h.writing.is_none() && h.reading.is_none() {
+                        h.aborted = true;
+                        h.closed = true;
+                        let events = h.conn.abort();
+                        self.after(i, events);
+                    }
+                } else {
+                    self.resets[i] = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tcp_reset(&mut self, i: usize) -> bool {
+        if !self.resets[i] {
+            return false;
+        }
+        self.resets[i] = false;
+        self.hosts[i].tcp_reset_seen = true;
+        let events = self.hosts[i].conn.handle_tcp_reset();
+        self.after(i, events);
+        true
+    }
+
+    fn free_slots(&mut self, i: usize) -> bool {
+        let was = self.hosts[i].no_slot;
+        self.hosts[i].no_slot = false;
+        self.after(i, Events::default());
+        was
+    }
+
+    fn expire(&mut self, i: usize, timer: Timer) {
+        self.hosts[i].timer = None;
+        self.seen.timers.insert(format!("{timer:?}"));
+        let before = self.hosts[i].conn.state();
+        let reset = self.hosts[i].conn.reset_tcp();
+        let events = self.hosts[i].conn.handle_timeout(timer);
+        let c = &self.hosts[i].conn;
+        if timer != Timer::Cork && (c.state() != before || c.reset_tcp() != reset) {
+            self.hosts[i].timed_out = true;
+        }
+        self.after(i, events);
+    }
+
+    // ----- the run
+
+    /// One random step.
+    pub fn step(&mut self) {
+        let i = self.rng.below(2) as usize;
+        match self.rng.below(16) {
+            0..=4 => self.application(i),
+            5..=7 => {
+                self.execute(i);
+            }
+            8..=9 => {
+                self.deliver(i);
+            }
+            10..=11 => {
+                self.complete(i);
+            }
+            12 => {
+                self.free_slots(i);
+            }
+            13 => {
+                if self.hosts[i].link_down {
+                    self.recover(i);
+                } else if (self.config.failover || self.config.death)
+                    && !self.hosts[1 - i].link_down
+                    && self.rng.percent(4)
+                {
+                    self.kill_link();
+                }
+            }
+            14 => {
+                if self.rng.percent(20) {
+                    self.tcp_reset(i);
+                }
+            }
+            _ => {
+                if let Some((timer, at)) = self.hosts[i].timer {
+                    if self.config.hasty_timers && self.rng.percent(5) {
+                        self.now = self.now.max(at);
+                        self.expire(i, timer);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets everything under way happen, with applications that read all and finish what they
+    /// began to send, and timers of the kinds in `timers`.
+    pub fn settle(&mut self, timers: &[Timer]) {
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            assert!(rounds < 200_000, "no end: {:?}", self.report());
+            let mut busy = false;
+            for i in 0..2 {
+                for _ in 0..1 + self.rng.below(4) {
+                    busy |= self.execute(i);
+                }
+                busy |= self.deliver(i);
+                busy |= self.complete(i);
+                busy |= self.free_slots(i);
+                busy |= self.recover(i);
+                busy |= self.tcp_reset(i);
+                busy |= self.send_finish(i);
+                busy |= self.send_begin(i);
+                busy |= self.recv_finish(i, true);
+                busy |= self.recv_begin(i, true);
+            }
+            if busy {
+                continue;
+            }
+            let due = (0..2)
+                .filter_map(|i| self.hosts[i].timer.map(|(t, at)| (at, i, t)))
+                .filter(|(_, _, t)| timers.contains(t))
+                .min_by_key(|&(at, i, _)| (at, i));
+            let Some((at, i, timer)) = due else {
+                break;
+            };
+            self.now = self.now.max(at);
+            self.expire(i, timer);
+        }
+    }
+
+    /// Everything sent has to be there, if nothing happened that may cost data.
+    pub fn expect_all_delivered(&mut self) {
+        if self.is_rough() {
+            return;
+        }
+        for i in 0..2 {
+            let sender = &self.hosts[i];
+            let reader = &self.hosts[1 - i];
+            if reader.closed {
+                continue;
+            }
+            assert_eq!(sender.conn.error(), None);
+            assert_eq!(
+                self.consumed(1 - i),
+                sender.accepted,
+                "host {} misses data: {:?}",
+                1 - i,
+                self.report()
+            );
+            assert_eq!(sender.conn.send_unsent(), 0);
+            assert_eq!(sender.to_send, 0, "a writer is stuck");
+            let ended = sender.shut || sender.closed;
+            assert_eq!(reader.conn.eof(), ended || reader.conn.state() == State::Closed);
+            if let Some(last) = sender.urgent_commits.last() {
+                assert_eq!(reader.marks.last(), Some(&(last - 1)), "last urgent mark");
+            }
+        }
+    }
+
+    /// Both applications close; both connections have to come to their end.
+    pub fn finish(&mut self) {
+        let order = self.rng.below(2) as usize;
+        for i in [order, 1 - order] {
+            self.close(i);
+            for _ in 0..self.rng.below(10) {
+                self.execute(order);
+                self.deliver(1 - order);
+            }
+        }
+        let all = [Timer::Cork, Timer::Drain, Timer::CloseWait, Timer::AbortWait];
+        self.settle(&all);
+        for h in &self.hosts {
+            assert!(h.closed);
+            assert!(h.conn.is_done(), "not done: {:?}", self.report());
+            assert!(h.conn.timer().is_none());
+        }
+        assert!(self.now < 200_000, "the end took {} ms", self.now);
+    }
+
+    pub fn both_ended_well(&self) -> bool {
+        !self.is_rough() && self.hosts.iter().all(|h| h.conn.error().is_none())
+    }
+
+    fn report(&self) -> Vec<String> {
+        (0..2)
+            .map(|i| {
+                let h = &self.hosts[i];
+                let w = &self.wires[i];
+                format!(
+                    "host {i}: {} timer {:?} error {:?} accepted {} read {} to_send {} unsent {} space {} readable {} posted {} inbox {} completions {} link_down {} shut {} closed {} {:?}",
+                    h.conn.state(), h.timer, h.conn.error(), h.accepted, h.read, h.to_send,
+                    h.conn.send_unsent(), h.conn.send_space(), h.conn.readable(),
+                    w.posted.len(), w.inbox.len(), w.completions.len(), h.link_down, h.shut,
+                    h.closed, h.conn.diag()
+                )
+            })
+            .collect()
+    }
+}
