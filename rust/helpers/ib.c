@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/gfp.h>
+#include <linux/netdevice.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_verbs.h>
+
+__rust_helper bool rust_helper_rdma_protocol_roce(const struct ib_device *device, u32 port)
+{
+	return rdma_protocol_roce(device, port);
+}
+
+__rust_helper u32 rust_helper_rdma_start_port(const struct ib_device *device)
+{
+	return rdma_start_port(device);
+}
+
+__rust_helper u32 rust_helper_rdma_end_port(const struct ib_device *device)
+{
+	return rdma_end_port(device);
+}
+
+__rust_helper bool rust_helper_ib_device_try_get(struct ib_device *device)
+{
+	return ib_device_try_get(device);
+}
+
+__rust_helper void rust_helper_ib_gid_netdev_put(struct net_device *ndev)
+{
+	dev_put(ndev);
+}
+
+/* The cookie of the namespace a network device is in; the caller keeps the device. */
+__rust_helper u64 rust_helper_ib_netdev_net_cookie(const struct net_device *ndev)
+{
+	return dev_net(ndev)->net_cookie;
+}
+
+__rust_helper struct ib_qp *rust_helper_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr)
+{
+	return ib_create_qp(pd, attr);
+}
+
+__rust_helper int rust_helper_ib_destroy_qp(struct ib_qp *qp)
+{
+	return ib_destroy_qp(qp);
+}
+
+__rust_helper void rust_helper_ib_dealloc_pd(struct ib_pd *pd)
+{
+	ib_dealloc_pd(pd);
+}
+
+__rust_helper int rust_helper_ib_dereg_mr(struct ib_mr *mr)
+{
+	return ib_dereg_mr(mr);
+}
+
+__rust_helper int rust_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			     const struct ib_send_wr **bad)
+{
+	return ib_post_send(qp, wr, bad);
+}
+
+__rust_helper int rust_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
+{
+	return ib_post_recv(qp, wr, NULL);
+}
+
+__rust_helper u64 rust_helper_ib_dma_map_single(struct ib_device *device, void *addr, size_t len,
+				  enum dma_data_direction direction)
+{
+	return ib_dma_map_single(device, addr, len, direction);
+}
+
+__rust_helper void rust_helper_ib_dma_unmap_single(struct ib_device *device, u64 addr, size_t len,
+				     enum dma_data_direction direction)
+{
+	ib_dma_unmap_single(device, addr, len, direction);
+}
+
+__rust_helper int rust_helper_ib_dma_mapping_error(struct ib_device *device, u64 addr)
+{
+	return ib_dma_mapping_error(device, addr);
+}
+
+__rust_helper int rust_helper_ib_dma_map_sg(struct ib_device *device, struct scatterlist *sg, int nents,
+			      enum dma_data_direction direction)
+{
+	return ib_dma_map_sg(device, sg, nents, direction);
+}
+
+__rust_helper void rust_helper_ib_dma_unmap_sg(struct ib_device *device, struct scatterlist *sg, int nents,
+				 enum dma_data_direction direction)
+{
+	ib_dma_unmap_sg(device, sg, nents, direction);
+}
+
+__rust_helper void rust_helper_ib_dma_sync_single_for_cpu(struct ib_device *device, u64 addr, size_t len,
+					    enum dma_data_direction direction)
+{
+	ib_dma_sync_single_for_cpu(device, addr, len, direction);
+}
+
+__rust_helper void rust_helper_ib_dma_sync_single_for_device(struct ib_device *device, u64 addr, size_t len,
+					       enum dma_data_direction direction)
+{
+	ib_dma_sync_single_for_device(device, addr, len, direction);
+}
+
+__rust_helper enum rdma_ah_attr_type rust_helper_rdma_ah_find_type(struct ib_device *device, u32 port)
+{
+	return rdma_ah_find_type(device, port);
+}
+
+__rust_helper void rust_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union ib_gid *dgid, u32 flow_label,
+				 u8 sgid_index, u8 hop_limit, u8 traffic_class)
+{
+	rdma_ah_set_grh(attr, dgid, flow_label, sgid_index, hop_limit, traffic_class);
+}
+
+/* Zeroed, contiguous, charged to the caller's memory group; quiet when there is none. */
+__rust_helper void *rust_helper_ib_alloc_pages(size_t size)
+{
+	return alloc_pages_exact(size, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
+				       __GFP_NORETRY);
+}

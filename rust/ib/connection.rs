@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reliable connections: a queue pair with all that it needs.
+
+use super::{
+    device::{
+        Device,
+        GidKind, //
+    },
+    memory::{
+        Direction,
+        Mapping,
+        Pages, //
+    },
+    pd::Pd,
+    queue::{
+        Chain,
+        Context,
+        MappingId,
+        PostError,
+        SendQueue,
+        Sources, //
+    },
+    region::{
+        Region,
+        RegionId, //
+    },
+    verbs::{
+        self,
+        Cq,
+        Cqe,
+        LocalAddress,
+        PeerAddress,
+        PollContext,
+        Qp,
+        QpSize, //
+    },
+};
+use crate::{
+    bindings,
+    new_spinlock_bh,
+    spinlock_bh::SpinLockBh, //
+};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomPinned,
+    slice,
+    sync::atomic::{
+        AtomicBool,
+        AtomicU32,
+        Ordering, //
+    },
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    time::msecs_to_jiffies,
+    types::Opaque, //
+};
+
+/// How long a registration may take.
+const REGISTRATION_MS: u32 = 5000;
+
+/// Who is told of what happens to a connection.
+///
+/// All methods run where [`Config::poll`] says, one at a time, with no lock of the connection
+/// held: posting is allowed, whatever sleeps is not.
+pub trait Handler: Send + Sync + 'static {
+    /// A message came. Empty if it is a write with immediate data.
+    fn received(&self, message: &[u8]);
+
+    /// A posted chain is done, or, unless `ok`, given up. Exactly once for each chain that was
+    /// posted, in that order.
+    fn sent(&self, cookie: u64, ok: bool);
+
+    /// Somebody was turned away with [`PostError::Busy`], and there are slots again.
+    fn room(&self);
+
+    /// The connection broke. At most once, before the first [`sent`](Self::sent) that is not ok;
+    /// not after [`Connection::fail`].
+    fn failed(&self);
+}
+
+/// The size of a connection.
+#[derive(Clone, Copy)]
+pub struct Config {
+    /// The name resource tracking shows.
+    pub owner: &'static CStr,
+    /// Where the handler runs.
+    pub poll: PollContext,
+    /// Chains in flight.
+    pub slots: u32,
+    /// How many of them a chain marked [`spare`](Chain::spare) does not get.
+    pub reserved: u32,
+    /// The longest message to send.
+    pub message_len: u32,
+    /// Messages that can be taken without the peer having to wait.
+    pub receives: u32,
+    /// The longest message to receive.
+    pub receive_len: u32,
+}
+
+/// What goes with a connection when it is shut down.
+///
+/// The order of the fields is the order of the drop.
+struct Objects {
+    qp: Qp,
+    cq: Cq,
+    regions: KVec<Option<Arc<Region>>>,
+    pd: Arc<Pd>,
+}
+
+/// What completions need.
+struct Live<H> {
+    handler: H,
+    /// Receive buffers, then slots for messages.
+    messages: Mapping,
+}
+
+/// A reliable connection.
+///
+/// [`shutdown`](Self::shutdown) takes all of it from the device and drops the handler, so an
+/// owner that the handler refers to is no lasting cycle. A connection that is dropped in a
+/// context where sleeping is not allowed must have been shut down before.
+///
+/// # Invariants
+///
+/// - While the queue pair in `queue` is there, or a completion callback runs, `live` is `Some` and
+///   only borrowed; else only [`Self::shutdown`] touches it, with `objects` locked.
+/// - The address of `self` is the context of the completion queue in `objects`.
+#[pin_data(PinnedDrop)]
+pub struct Connection<H: Handler> {
+    #[pin]
+    queue: SpinLockBh<SendQueue>,
+    #[pin]
+    objects: Mutex<Option<Objects>>,
+    /// One registration at a time; true when one was lost.
+    #[pin]
+    registration: Mutex<bool>,
+    #[pin]
+    registered: Opaque<bindings::completion>,
+    registration_ok: AtomicBool,
+    live: UnsafeCell<Option<Live<H>>>,
+    failed: AtomicBool,
+    closed: AtomicBool,
+    error: AtomicU32,
+    number: AtomicU32,
+    send_cqes: KVec<Cqe>,
+    receive_cqes: KVec<Cqe>,
+    write_cqe: Cqe,
+    register_cqe: Cqe,
+    local: LocalAddress,
+    config: Config,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: Everything inside is `Send`, or used as the invariants say; `H` is `Send` and `Sync`.
+unsafe impl<H: Handler> Send for Connection<H> {}
+// SAFETY: As above.
+unsafe impl<H: Handler> Sync for Connection<H> {}
+
+impl<H: Handler> Connection<H> {
+    /// Makes a connection on a port, which sends with the given GID and a random first packet
+    /// number. May sleep.
+    pub fn new(
+        device: &Device,
+        port: u32,
+        gid_index: u8,
+        gid_kind: GidKind,
+        config: Config,
+        handler: H,
+    ) -> Result<Arc<Self>> {
+        let receives = config.receives as usize;
+        let slots = config.slots as usize;
+        let receive_bytes = receives * config.receive_len as usize;
+        let bytes = receive_bytes + slots * config.message_len as usize;
+        let pages = Arc::new(Pages::new(bytes)?, GFP_KERNEL)?;
+        let messages = Mapping::new(device, pages, Direction::Both)?;
+
+        // On average two writes for each chain; and one request for draining.
+        let most = device.max_work_requests().saturating_sub(1);
+        let credits = config.slots.saturating_mul(3).min(most);
+        let queue = SendQueue::new(slots, credits, config.reserved as usize)?;
+        // SAFETY: May be called from anywhere.
+        let psn = unsafe { bindings::get_random_u32() } & 0xff_ffff;
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                queue <- new_spinlock_bh!(queue, "ib::Connection::queue"),
+                objects <- new_mutex!(None, "ib::Connection::objects"),
+                registration <- new_mutex!(false, "ib::Connection::registration"),
+                registered <- Opaque::ffi_init(|slot| {
+                    // SAFETY: `slot` is room for a completion, and pinned.
+                    unsafe { bindings::init_completion(slot) }
+                }),
+                registration_ok: AtomicBool::new(false),
+                // INVARIANT: No queue pair and no completion queue yet.
+                live: UnsafeCell::new(Some(Live { handler, messages })),
+                failed: AtomicBool::new(false),
+                closed: AtomicBool::new(false),
+                error: AtomicU32::new(0),
+                number: AtomicU32::new(0),
+                send_cqes: Cqe::list(slots, send_done::<H>)?,
+                receive_cqes: Cqe::list(receives, receive_done::<H>)?,
+                write_cqe: Cqe::new(write_done::<H>),
+                register_cqe: Cqe::new(register_done::<H>),
+                local: LocalAddress { port, gid_index, gid_kind, psn },
+                config,
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+
+        let pd = Arc::new(Pd::new(device, config.owner)?, GFP_KERNEL)?;
+        let sends = credits + 1;
+        let context = Arc::as_ptr(&this).cast_mut().cast();
+        let entries = sends + config.receives + 2;
+        // INVARIANT: `this` never moves, and its drop frees the completion queue.
+        let cq = Cq::new(device, entries, config.poll, context, config.owner)?;
+        let mut size = QpSize {
+            sends,
+            receives: config.receives + 1,
+            inline: config.message_len,
+        };
+        // SAFETY: In `Objects`, and in `shutdown`, the queue pair goes first.
+        let qp = match unsafe { Qp::new(&pd, &cq, &size) } {
+            Ok(qp) => qp,
+            Err(_) => {
+                size.inline = 0;
+                // SAFETY: As above.
+                unsafe { Qp::new(&pd, &cq, &size) }?
+            }
+        };
+        this.number.store(qp.number(), Ordering::Relaxed);
+        // SAFETY: `shutdown` closes the queue before it destroys the queue pair, which was made
+        // with the same number of work requests.
+        unsafe { this.queue.lock().open(qp.as_raw(), qp.inline(), pd.local_key()) };
+        *this.objects.lock() = Some(Objects {
+            qp,
+            cq,
+            regions: KVec::new(),
+            pd,
+        });
+        Ok(this)
+    }
+
+    /// The number of the queue pair.
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// The number of the first packet we send.
+    pub fn psn(&self) -> u32 {
+        self.local.psn
+    }
+
+    /// The status of the first completion that failed, as in C; 0 if none did.
+    pub fn error(&self) -> u32 {
+        self.error.load(Ordering::Relaxed)
+    }
+
+    /// Whether it broke, or was told to fail.
+    pub fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    ///
+    /// Either a completion callback must be running, or the queue pair in `queue` be there for as
+    /// long as the result is used.
+    unsafe fn live(&self) -> Option<&Live<H>> {
+        // SAFETY: By the invariant it is only borrowed under these conditions.
+        unsafe { (*self.live.get()).as_ref() }
+    }
+
+    fn context<'a>(&'a self, live: &'a Live<H>) -> Context<'a> {
+        Context {
+            send_cqes: &self.send_cqes,
+            write_cqe: &self.write_cqe,
+            register_cqe: &self.register_cqe,
+            messages: &live.messages,
+            start: self.config.receives as usize * self.config.receive_len as usize,
+            stride: self.config.message_len as usize,
+        }
+    }
+
+    /// Posts receives and takes the peer's packets from now on. May sleep.
+    ///
+    /// After an error the connection is of no use.
+    pub fn ready_to_receive(&self, peer: &PeerAddress) -> Result {
+        let mut objects = self.objects.lock();
+        let qp = &mut (*objects).as_mut().ok_or(ENODEV)?.qp;
+        qp.init(&self.local)?;
+        for index in 0..self.receive_cqes.len() {
+            self.post_receive(index)?;
+        }
+        qp.ready_to_receive(&self.local, peer)
+    }
+
+    /// Sends from now on. May sleep.
+    pub fn ready_to_send(&self) -> Result {
+        let mut objects = self.objects.lock();
+        let objects = (*objects).as_mut().ok_or(ENODEV)?;
+        objects.qp.ready_to_send(&self.local)?;
+        self.queue.lock().start();
+        Ok(())
+    }
+
+    fn post_receive(&self, index: usize) -> Result {
+        let queue = self.queue.lock();
+        let qp = queue.qp().ok_or(ENODEV)?;
+        // SAFETY: The queue pair is there, and stays while the lock is held.
+        let live = unsafe { self.live() }.ok_or(ENODEV)?;
+        let cqe = self.receive_cqes.get(index).ok_or(EINVAL)?;
+        let len = self.config.receive_len;
+        let addr = live.messages.sync_for_device(index * len as usize, len as usize)?;
+        // SAFETY: The queue pair is valid, see above. The buffer is mapped, and both it and `cqe`
+        // stay until the completion queue is gone.
+        unsafe { verbs::post_recv(qp, cqe, addr, len, queue.local_key()) }
+    }
+
+    /// Posts a chain. Never sleeps; not for hardirq.
+    pub fn post(&self, chain: &Chain<'_>) -> Result<(), PostError> {
+        let mut queue = self.queue.lock();
+        if queue.qp().is_none() {
+            return Err(PostError::Down);
+        }
+        // SAFETY: The queue pair is there, and stays while the lock is held.
+        let live = unsafe { self.live() }.ok_or(PostError::Down)?;
+        // SAFETY: The context is that of this connection; all of it stays until `shutdown` has
+        // destroyed the queue pair.
+        unsafe { queue.post(chain, &self.context(live)) }
+    }
+
+    /// Maps pages as a source of writes. May sleep. They stay mapped until [`Self::unmap`] or
+    /// [`Self::shutdown`].
+    pub fn map(&self, pages: Arc<Pages>) -> Result<MappingId> {
+        let objects = self.objects.lock();
+        let device = objects.as_ref().ok_or(ENODEV)?.pd.device();
+        let mut mapping = Mapping::new(device, pages, Direction::ToDevice)?;
+        loop {
+            let room = {
+                let mut queue = self.queue.lock();
+                match queue.add_source(mapping) {
+                    Ok(id) => return Ok(id),
+                    Err(back) => mapping = back,
+                }
+                queue.source_room()
+            };
+            let longer = Sources::with_capacity((room * 2).max(16), GFP_KERNEL)?;
+            let old = self.queue.lock().grow(longer);
+            drop(old);
+        }
+    }
+
+    /// Gives up a mapping, as soon as no chain in flight uses it. Does not sleep.
+    pub fn unmap(&self, id: MappingId) {
+        let mapping = self.queue.lock().release_source(id);
+        drop(mapping);
+    }
+
+    /// Makes a region of pages, for the peer to write to once it is registered. Returns its name,
+    /// the key and the address of the first byte. May sleep.
+    pub fn add_region(&self, pages: &Arc<Pages>) -> Result<(RegionId, u32, u64)> {
+        let mut objects = self.objects.lock();
+        let objects = (*objects).as_mut().ok_or(ENODEV)?;
+        let region = Arc::new(Region::new(&objects.pd, pages)?, GFP_KERNEL)?;
+        let (key, address) = (region.remote_key(), region.address());
+        let free = objects.regions.iter().position(Option::is_none);
+        let index = free.unwrap_or(objects.regions.len());
+        match objects.regions.get_mut(index) {
+            Some(place) => *place = Some(region),
+            None => objects.regions.push(Some(region), GFP_KERNEL)?,
+        }
+        Ok((RegionId(index as u32), key, address))
+    }
+
+    /// Makes the key of a region work, unless it does already. May sleep, some seconds if the
+    /// device is in trouble.
+    pub fn register(&self, id: RegionId) -> Result {
+        let mut lost = self.registration.lock();
+        if *lost {
+            return Err(EIO);
+        }
+        let region = {
+            let objects = self.objects.lock();
+            let regions = &objects.as_ref().ok_or(ENODEV)?.regions;
+            regions.get(id.0 as usize).cloned().flatten().ok_or(ENOENT)?
+        };
+        if region.is_registered() {
+            return Ok(());
+        }
+        // SAFETY: Nobody else waits or completes: one registration at a time, and none was lost.
+        unsafe { bindings::init_completion(self.registered.get()) };
+        self.registration_ok.store(false, Ordering::Relaxed);
+        let old = {
+            let mut queue = self.queue.lock();
+            if queue.qp().is_none() {
+                return Err(ENODEV);
+            }
+            // SAFETY: The queue pair is there, and stays while the lock is held.
+            let live = unsafe { self.live() }.ok_or(ENODEV)?;
+            // SAFETY: As in `post`.
+            unsafe { queue.register(region.clone(), &self.context(live)) }
+        };
+        match old {
+            Ok(old) => drop(old),
+            Err(PostError::Busy) => return Err(EBUSY),
+            Err(_) => return Err(ENODEV),
+        }
+        let timeout = msecs_to_jiffies(REGISTRATION_MS);
+        // SAFETY: Initialised above, and lives as long as the connection.
+        if unsafe { bindings::wait_for_completion_timeout(self.registered.get(), timeout) } == 0 {
+            *lost = true;
+            self.fail();
+            return Err(ETIMEDOUT);
+        }
+        if self.registration_ok.load(Ordering::Acquire) {
+            region.set_registered();
+            Ok(())
+        } else {
+            Err(EIO)
+        }
+    }
+
+    /// Gives up a region; the peer cannot write to it any more. May sleep.
+    pub fn remove_region(&self, id: RegionId) {
+        let region = {
+            let mut objects = self.objects.lock();
+            let place = (*objects).as_mut().and_then(|o| o.regions.get_mut(id.0 as usize));
+            place.and_then(Option::take)
+        };
+        if let Some(region) = region {
+            let last = self.queue.lock().forget(&region);
+            drop(last);
+        }
+    }
+
+    /// Posts nothing any more. What is in flight completes, at the latest by
+    /// [`Self::shutdown`]. Any context but hardirq.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.queue.lock().fail();
+    }
+
+    /// Ends the connection: what is in flight completes, then everything is taken from the
+    /// device, and the handler is dropped. Nothing is called after this returns. May sleep; not
+    /// to be called by the handler. When called again, waits for the first call.
+    pub fn shutdown(&self) {
+        self.queue.lock().close();
+        let mut guard = self.objects.lock();
+        let Some(objects) = guard.take() else {
+            return;
+        };
+        objects.qp.drain();
+        let Objects {
+            qp,
+            cq,
+            regions,
+            pd,
+        } = objects;
+        drop(qp);
+        drop(cq);
+        // SAFETY: `queue` has no queue pair, and the completion queue, whose callbacks have
+        // ended, is gone: by the invariant `live` is ours.
+        let live = unsafe { (*self.live.get()).take() };
+        if let Some(live) = &live {
+            // Only if the device did not complete what it had.
+            loop {
+                let completed = self.queue.lock().complete();
+                match completed {
+                    Some(completed) => live.handler.sent(completed.cookie, false),
+                    None => break,
+                }
+            }
+        }
+        // SAFETY: Initialised since the connection was made. A waiter finds that it failed.
+        unsafe { bindings::complete(self.registered.get()) };
+        let rest = self.queue.lock().take_rest();
+        drop(rest);
+        drop(regions);
+        drop(pd);
+        self.closed.store(true, Ordering::Release);
+        // The handler's drop may end in giving up mappings and regions.
+        drop(guard);
+        drop(live);
+    }
+
+    /// A completion says that the connection is broken.
+    fn broken(&self, live: &Live<H>, status: u32) {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            self.error.store(status, Ordering::Relaxed);
+            self.queue.lock().fail();
+            live.handler.failed();
+        }
+    }
+
+    fn on_send(&self, live: &Live<H>, wc: &bindings::ib_wc) {
+        let ok = succeeded(wc);
+        if !ok {
+            self.broken(live, wc.status);
+        }
+        // SAFETY: Any bits are a pointer, which is compared only.
+        let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
+        let Some(slot) = Cqe::index(&self.send_cqes, cqe) else {
+            return;
+        };
+        // One, since the device completes in order; more if it left some out.
+        let mut count = self.queue.lock().age(slot);
+        while count > 0 {
+            count -= 1;
+            let (completed, room) = {
+                let mut queue = self.queue.lock();
+                (queue.complete(), queue.take_wanted())
+            };
+            if let Some(completed) = completed {
+                drop(completed.source);
+                live.handler.sent(completed.cookie, ok);
+            }
+            if room {
+                live.handler.room();
+            }
+        }
+    }
+
+    fn on_receive(&self, live: &Live<H>, wc: &bindings::ib_wc) {
+        if !succeeded(wc) {
+            return self.broken(live, wc.status);
+        }
+        // SAFETY: Any bits are a pointer, which is compared only.
+        let cqe = unsafe { wc.__bindgen_anon_1.wr_cqe };
+        let Some(index) = Cqe::index(&self.receive_cqes, cqe) else {
+            return;
+        };
+        let stride = self.config.receive_len as usize;
+        let len = if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV {
+            stride.min(wc.byte_len as usize)
+        } else {
+            0
+        };
+        let offset = index * stride;
+        if live.messages.sync_for_cpu(offset, len).is_ok() {
+            if let Ok(start) = live.messages.pages().piece(offset, len) {
+                // SAFETY: `piece` has checked the range. The device is done with this buffer
+                // until it is posted again below, and the pages are used for nothing else.
+                let message = unsafe { slice::from_raw_parts(start, len) };
+                live.handler.received(message);
+            }
+        }
+        // An error means that the connection is being shut down, or broken, which completions
+        // tell.
+        let _ = self.post_receive(index);
+    }
+
+    fn on_register(&self, live: &Live<H>, wc: &bindings::ib_wc) {
+        let ok = succeeded(wc);
+        if !ok {
+            self.broken(live, wc.status);
+        }
+        self.queue.lock().registered();
+        self.registration_ok.store(ok, Ordering::Release);
+        // SAFETY: Initialised since the connection was made.
+        unsafe { bindings::complete(self.registered.get()) };
+    }
+}
+
+#[pinned_drop]
+impl<H: Handler> PinnedDrop for Connection<H> {
+    fn drop(self: Pin<&mut Self>) {
+        // Without need the lock must not be taken: nothing then sleeps.
+        if !self.closed.load(Ordering::Acquire) {
+            self.shutdown();
+        }
+    }
+}
+
+fn succeeded(wc: &bindings::ib_wc) -> bool {
+    wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
+}
+
+/// Finds the connection of a completion.
+///
+/// # Safety
+///
+/// Must be called in a callback of the completion queue of a `Connection<H>`, with its arguments.
+unsafe fn completed<'a, H: Handler>(
+    cq: *mut bindings::ib_cq,
+    wc: *mut bindings::ib_wc,
+) -> Option<(&'a Connection<H>, &'a Live<H>, &'a bindings::ib_wc)> {
+    // SAFETY: By the invariant of `Connection` the context is its address. It frees the completion
+    // queue, which waits for callbacks, before it goes.
+    let this = unsafe { &*(*cq).cq_context.cast::<Connection<H>>() };
+    // SAFETY: A callback is running.
+    let live = unsafe { this.live() }?;
+    // SAFETY: The caller passes on a valid completion.
+    Some((this, live, unsafe { &*wc }))
+}
+
+/// # Safety
+///
+/// To be called by ib_core only, for a work request of a `Connection<H>`.
+unsafe extern "C" fn send_done<H: Handler>(cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: The arguments of the callback.
+    if let Some((this, live, wc)) = unsafe { completed::<H>(cq, wc) } {
+        this.on_send(live, wc);
+    }
+}
+
+/// # Safety
+///
+/// As for [`send_done`].
+unsafe extern "C" fn receive_done<H: Handler>(cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: The arguments of the callback.
+    if let Some((this, live, wc)) = unsafe { completed::<H>(cq, wc) } {
+        this.on_receive(live, wc);
+    }
+}
+
+/// # Safety
+///
+/// As for [`send_done`]. Writes are not signalled, so only failures come here.
+unsafe extern "C" fn write_done<H: Handler>(cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: The arguments of the callback.
+    if let Some((this, live, wc)) = unsafe { completed::<H>(cq, wc) } {
+        if !succeeded(wc) {
+            this.broken(live, wc.status);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`send_done`].
+unsafe extern "C" fn register_done<H: Handler>(cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
+    // SAFETY: The arguments of the callback.
+    if let Some((this, live, wc)) = unsafe { completed::<H>(cq, wc) } {
+        this.on_register(live, wc);
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! InfiniBand verbs for kernel users, as far as reliable connections over RoCE need them.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h)
+//!
+//! Ownership goes one way: [`Connection`] (a queue pair with its completion queue, work request
+//! slots, mappings and memory regions) → [`Pd`] → [`Device`]. A `Device` reference keeps the
+//! device *registered*: its unregistration waits until the last one is gone. So whoever holds one
+//! for longer than a call must let go when [`Client::remove`] says so.
+//!
+//! Not supported: anything but reliable connected queue pairs, shared receive queues, reads and
+//! atomics, user space, InfiniBand link layers, iWARP.
+
+mod client;
+mod connection;
+mod device;
+mod memory;
+mod pd;
+mod queue;
+mod region;
+mod verbs;
+
+pub use self::{
+    client::{
+        Client,
+        ClientSlot,
+        Event,
+        Registration, //
+    },
+    connection::{
+        Config,
+        Connection,
+        Handler, //
+    },
+    device::{
+        Device,
+        GidEntry,
+        GidKind,
+        Netdev,
+        PortAttr, //
+    },
+    memory::Pages,
+    pd::Pd,
+    queue::{
+        Chain,
+        MappingId,
+        PostError,
+        Write,
+        MAX_WRITES, //
+    },
+    region::RegionId,
+    verbs::{
+        PeerAddress,
+        PollContext, //
+    },
+};

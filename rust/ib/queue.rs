@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sending side of a connection: slots for chains, credits for work requests, mappings.
+
+use super::{
+    memory::{
+        Mapping,
+        Pages, //
+    },
+    region::Region,
+    verbs::Cqe,
+};
+use crate::bindings;
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// The largest number of RDMA writes in one chain.
+pub const MAX_WRITES: usize = 4;
+
+/// Names mapped pages of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappingId(pub(super) u32);
+
+/// One RDMA write.
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    /// Where the data starts in the chain's source.
+    pub offset: u32,
+    /// Its length.
+    pub len: u32,
+    /// Where it goes.
+    pub remote_addr: u64,
+    /// The key of the peer's region.
+    pub remote_key: u32,
+}
+
+/// What is posted at once: writes from one source, then a message. They arrive in this order.
+#[derive(Clone, Copy)]
+pub struct Chain<'a> {
+    /// Where the data of the writes is.
+    pub source: Option<MappingId>,
+    /// At most [`MAX_WRITES`].
+    pub writes: &'a [Write],
+    /// At most as long as [`Config::message_len`](super::Config::message_len). Copied.
+    pub message: &'a [u8],
+    /// Comes back when all of it has been done.
+    pub cookie: u64,
+    /// Fail rather than use one of the last slots, see
+    /// [`Config::reserved`](super::Config::reserved).
+    pub spare: bool,
+}
+
+/// Why nothing was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// No slot is free.
+    Busy,
+    /// The connection cannot send, or not any more.
+    Down,
+    /// Too many writes, too long a message, or data outside of the source.
+    Invalid,
+}
+
+/// A posted chain.
+#[derive(Clone, Copy)]
+struct Slot {
+    cookie: u64,
+    source: Option<MappingId>,
+    requests: u32,
+}
+
+/// The places of sources, by their names.
+pub(super) type Sources = KVec<Option<Source>>;
+
+/// Mapped pages, and the chains in flight that read from them.
+pub(super) struct Source {
+    mapping: Mapping,
+    chains: u32,
+    /// Goes with the last chain.
+    released: bool,
+}
+
+/// What the spin lock of a connection protects.
+///
+/// # Invariants
+///
+/// - `qp` is valid and may be posted to while it is `Some`.
+/// - The slots from `first`, `used` of them, wrapping, are posted and not yet completed; each
+///   counts in `chains` of its source, and a source with chains is there.
+/// - `credits` work requests can be posted without overflow of the send or completion queue.
+pub(super) struct SendQueue {
+    qp: Option<NonNull<bindings::ib_qp>>,
+    sending: bool,
+    failed: bool,
+    inline: u32,
+    local_key: u32,
+    slots: KVec<Slot>,
+    first: usize,
+    used: usize,
+    credits: u32,
+    reserved: usize,
+    /// Somebody was turned away with `Busy`.
+    wanted: bool,
+    sources: Sources,
+    /// The region being registered, or the one registered last: kept because the device uses it.
+    registering: Option<Arc<Region>>,
+    /// The registration has not completed.
+    registration_pending: bool,
+}
+
+// SAFETY: The queue pair may be used from any thread, see `verbs::Qp`.
+unsafe impl Send for SendQueue {}
+
+/// What the constant parts of a connection give to a post.
+pub(super) struct Context<'a> {
+    pub(super) send_cqes: &'a [Cqe],
+    pub(super) write_cqe: &'a Cqe,
+    pub(super) register_cqe: &'a Cqe,
+    /// Where messages are copied to: a piece of `stride` bytes for each slot, from `start`.
+    pub(super) messages: &'a Mapping,
+    pub(super) start: usize,
+    pub(super) stride: usize,
+}
+
+/// What comes out of a completion.
+pub(super) struct Completed {
+    pub(super) cookie: u64,
+    /// To be dropped without the lock held.
+    pub(super) source: Option<Mapping>,
+}
+
+impl SendQueue {
+    pub(super) fn new(slots: usize, credits: u32, reserved: usize) -> Result<Self> {
+        let slot = Slot {
+            cookie: 0,
+            source: None,
+            requests: 0,
+        };
+        let list = KVec::from_elem(slot, slots, GFP_KERNEL)?;
+        // INVARIANT: No queue pair, nothing posted.
+        Ok(Self {
+            qp: None,
+            sending: false,
+            failed: false,
+            inline: 0,
+            local_key: 0,
+            slots: list,
+            first: 0,
+            used: 0,
+            credits,
+            reserved,
+            wanted: false,
+            sources: KVec::new(),
+            registering: None,
+            registration_pending: false,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// `qp` must stay valid, with room for the credits and slots given to [`SendQueue::new`],
+    /// until [`Self::close`].
+    pub(super) unsafe fn open(
+        &mut self,
+        qp: NonNull<bindings::ib_qp>,
+        inline: u32,
+        local_key: u32,
+    ) {
+        // INVARIANT: The caller guarantees it.
+        self.qp = Some(qp);
+        self.inline = inline;
+        self.local_key = local_key;
+    }
+
+    /// The queue pair, while it may be posted to.
+    pub(super) fn qp(&self) -> Option<NonNull<bindings::ib_qp>> {
+        self.qp
+    }
+
+    /// The key of local memory.
+    pub(super) fn local_key(&self) -> u32 {
+        self.local_key
+    }
+
+    /// The queue pair is in a state to send.
+    pub(super) fn start(&mut self) {
+        self.sending = true;
+    }
+
+    /// No chain is posted any more.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// Nothing at all is posted any more.
+    pub(super) fn close(&mut self) {
+        self.failed = true;
+        self.qp = None;
+    }
+
+    fn sending_qp(&self) -> Option<NonNull<bindings::ib_qp>> {
+        if self.sending && !self.failed {
+            self.qp
+        } else {
+            None
+        }
+    }
+
+    /// Posts a chain.
+    ///
+    /// # Safety
+    ///
+    /// `context` must be the one of the connection that the queue belongs to, and live until the
+    /// queue pair is destroyed.
+    pub(super) unsafe fn post(
+        &mut self,
+        chain: &Chain<'_>,
+        context: &Context<'_>,
+    ) -> Result<(), PostError> {
+        let count = chain.writes.len();
+        if count > MAX_WRITES || chain.message.len() > context.stride {
+            return Err(PostError::Invalid);
+        }
+        let qp = self.sending_qp().ok_or(PostError::Down)?;
+        let requests = count as u32 + 1;
+        let (slots, credits) = if chain.spare {
+            (self.reserved, self.reserved as u32)
+        } else {
+            (0, 0)
+        };
+        if self.slots.len() - self.used <= slots || self.credits < requests + credits {
+            self.wanted |= chain.spare;
+            return Err(PostError::Busy);
+        }
+
+        let mut next = self.first + self.used;
+        if next >= self.slots.len() {
+            next -= self.slots.len();
+        }
+        let offset = context.start + next * context.stride;
+        let pages: &Pages = context.messages.pages();
+        pages
+            .write(offset, chain.message)
+            .map_err(|_| PostError::Invalid)?;
+        let mut message = bindings::ib_sge {
+            addr: context
+                .messages
+                .sync_for_device(offset, chain.message.len())
+                .map_err(|_| PostError::Invalid)?,
+            length: chain.message.len() as u32,
+            lkey: self.local_key,
+        };
+        let mut send = pin_init::zeroed::<bindings::ib_send_wr>();
+        send.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
+        send.send_flags = (bindings::ib_send_flags_IB_SEND_SIGNALED
+            | bindings::ib_send_flags_IB_SEND_SOLICITED) as c_int;
+        if message.length <= self.inline {
+            send.send_flags |= bindings::ib_send_flags_IB_SEND_INLINE as c_int;
+            // Inline data is read by the CPU, so its address is the CPU's.
+            let piece = pages.piece(offset, chain.message.len());
+            message.addr = piece.map_err(|_| PostError::Invalid)?.addr() as u64;
+        }
+        send.__bindgen_anon_1.wr_cqe = context.send_cqes[next].as_raw();
+        send.sg_list = &mut message;
+        send.num_sge = 1;
+
+        let mut data = pin_init::zeroed::<[bindings::ib_sge; MAX_WRITES]>();
+        let mut writes = pin_init::zeroed::<[bindings::ib_rdma_wr; MAX_WRITES]>();
+        let mut head: *mut bindings::ib_send_wr = &mut send;
+        if count > 0 {
+            let source = chain.source.ok_or(PostError::Invalid)?;
+            let source = self.source(source).ok_or(PostError::Invalid)?;
+            // From the last to the first, since each points to the next.
+            for ((write, sge), wr) in chain.writes.iter().zip(&mut data).zip(&mut writes).rev() {
+                sge.addr = source
+                    .mapping
+                    .sync_for_device(write.offset as usize, write.len as usize)
+                    .map_err(|_| PostError::Invalid)?;
+                sge.length = write.len;
+                sge.lkey = self.local_key;
+                wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+                wr.wr.__bindgen_anon_1.wr_cqe = context.write_cqe.as_raw();
+                wr.wr.sg_list = sge;
+                wr.wr.num_sge = 1;
+                wr.wr.next = head;
+                wr.remote_addr = write.remote_addr;
+                wr.rkey = write.remote_key;
+                head = &mut wr.wr;
+            }
+        }
+
+        let mut bad = ptr::null();
+        // SAFETY: The queue pair is valid by the invariant, and has room by that of `credits`.
+        // The list of work requests is on the stack and copied by the callee. What completions
+        // need is in `context`; what the device reads are the slot, in `context` too, and the
+        // source, which is counted below and kept while it has chains.
+        let result = unsafe { bindings::ib_post_send(qp.as_ptr(), head, &mut bad) };
+        if result != 0 {
+            // Writes may be on their way, but no message will follow them.
+            self.failed = true;
+            // The source stays until the queue pair is gone.
+            if let Some(source) = chain.source.and_then(|id| self.source_mut(id)) {
+                source.chains += 1;
+            }
+            return Err(PostError::Down);
+        }
+        let source = chain.source.filter(|_| count > 0);
+        if let Some(source) = source.and_then(|id| self.source_mut(id)) {
+            source.chains += 1;
+        }
+        // INVARIANT: The slot is posted, its source and its work requests are counted.
+        self.slots[next] = Slot {
+            cookie: chain.cookie,
+            source,
+            requests,
+        };
+        self.used += 1;
+        self.credits -= requests;
+        Ok(())
+    }
+
+    /// Takes the oldest chain, which has completed.
+    pub(super) fn complete(&mut self) -> Option<Completed> {
+        if self.used == 0 {
+            return None;
+        }
+        let slot = self.slots[self.first];
+        self.first += 1;
+        if self.first == self.slots.len() {
+            self.first = 0;
+        }
+        self.used -= 1;
+        self.credits += slot.requests;
+        let source = slot.source.and_then(|id| {
+            let place = self.sources.get_mut(id.0 as usize)?;
+            let source = place.as_mut()?;
+            source.chains -= 1;
+            if source.released && source.chains == 0 {
+                place.take().map(|source| source.mapping)
+            } else {
+                None
+            }
+        });
+        Some(Completed {
+            cookie: slot.cookie,
+            source,
+        })
+    }
+
+    /// The number of posted slots from the oldest up to and including `slot`.
+    pub(super) fn age(&self, slot: usize) -> usize {
+        let age = if slot >= self.first {
+            slot - self.first
+        } else {
+            slot + self.slots.len() - self.first
+        };
+        if age < self.used {
+            age + 1
+        } else {
+            0
+        }
+    }
+
+    /// True once, when somebody was turned away and a good part of the slots is free again.
+    pub(super) fn take_wanted(&mut self) -> bool {
+        let len = self.slots.len();
+        let enough = self.slots.len() - self.used >= self.reserved + len.div_ceil(4)
+            && self.credits as usize >= self.reserved + MAX_WRITES + 1;
+        let wanted = self.wanted && !self.failed && (enough || self.used == 0);
+        if wanted {
+            self.wanted = false;
+        }
+        wanted
+    }
+
+    /// Posts the request that makes the key of `region` work. Gives back what may be dropped,
+    /// without the lock held.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::post`].
+    pub(super) unsafe fn register(
+        &mut self,
+        region: Arc<Region>,
+        context: &Context<'_>,
+    ) -> Result<Option<Arc<Region>>, PostError> {
+        let qp = self.sending_qp().ok_or(PostError::Down)?;
+        if self.credits == 0 {
+            return Err(PostError::Busy);
+        }
+        let mut wr = pin_init::zeroed::<bindings::ib_reg_wr>();
+        wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
+        wr.wr.__bindgen_anon_1.wr_cqe = context.register_cqe.as_raw();
+        wr.mr = region.as_raw();
+        wr.key = region.remote_key();
+        wr.access = (bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE) as c_int;
+        let old = self.registering.replace(region);
+        let mut bad = ptr::null();
+        // SAFETY: As in `post`; the region is kept by `registering` until the next registration,
+        // before which this one completes, or until the queue pair is gone.
+        if unsafe { bindings::ib_post_send(qp.as_ptr(), &wr.wr, &mut bad) } != 0 {
+            self.failed = true;
+            return Err(PostError::Down);
+        }
+        self.credits -= 1;
+        self.registration_pending = true;
+        Ok(old)
+    }
+
+    /// A registration completed.
+    pub(super) fn registered(&mut self) {
+        self.credits += 1;
+        self.registration_pending = false;
+    }
+
+    /// Lets go of `region`, if it is the one registered last and the device is done with it.
+    pub(super) fn forget(&mut self, region: &Arc<Region>) -> Option<Arc<Region>> {
+        let last = self.registering.as_ref()?;
+        if Arc::ptr_eq(last, region) && !self.registration_pending {
+            self.registering.take()
+        } else {
+            None
+        }
+    }
+
+    fn source(&self, id: MappingId) -> Option<&Source> {
+        let source = self.sources.get(id.0 as usize)?.as_ref()?;
+        (!source.released).then_some(source)
+    }
+
+    fn source_mut(&mut self, id: MappingId) -> Option<&mut Source> {
+        self.sources.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// Takes in mapped pages. Gives them back when there is no room, see [`Self::grow`].
+    pub(super) fn add_source(&mut self, mapping: Mapping) -> Result<MappingId, Mapping> {
+        let len = self.sources.len();
+        let free = self.sources.iter().position(Option::is_none);
+        let index = match free {
+            Some(index) => index,
+            None if len < self.sources.capacity() => len,
+            None => return Err(mapping),
+        };
+        let source = Some(Source {
+            mapping,
+            chains: 0,
+            released: false,
+        });
+        match self.sources.get_mut(index) {
+            Some(place) => *place = source,
+            // There is room, so this cannot fail.
+            None => drop(self.sources.push_within_capacity(source)),
+        }
+        Ok(MappingId(index as u32))
+    }
+
+    /// How many sources there is room for.
+    pub(super) fn source_room(&self) -> usize {
+        self.sources.capacity()
+    }
+
+    /// Moves the sources to a longer list, if it is one; gives back the other, to be dropped
+    /// without the lock held.
+    pub(super) fn grow(&mut self, mut list: Sources) -> Sources {
+        if list.capacity() <= self.sources.capacity() {
+            return list;
+        }
+        for source in self.sources.drain_all() {
+            // There is room, so this cannot fail.
+            if list.push_within_capacity(source).is_err() {
+                break;
+            }
+        }
+        core::mem::replace(&mut self.sources, list)
+    }
+
+    /// A source is not used any more, and goes now or with its last chain. To be dropped without
+    /// the lock held.
+    pub(super) fn release_source(&mut self, id: MappingId) -> Option<Mapping> {
+        let place = self.sources.get_mut(id.0 as usize)?;
+        let source = place.as_mut()?;
+        source.released = true;
+        if source.chains == 0 {
+            place.take().map(|source| source.mapping)
+        } else {
+            None
+        }
+    }
+
+    /// All that the queue keeps for the device, once the queue pair is gone. To be dropped
+    /// without the lock held.
+    pub(super) fn take_rest(&mut self) -> (Sources, Option<Arc<Region>>) {
+        (
+            core::mem::take(&mut self.sources),
+            self.registering.take(),
+        )
+    }
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues and queue pairs as owned values, and the state changes of the latter.
+
+use super::{
+    device::{
+        Device,
+        GidKind, //
+    },
+    pd::Pd,
+};
+use crate::bindings;
+use core::{
+    ffi::c_void,
+    ptr::{
+        self,
+        NonNull, //
+    },
+};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Where completions are handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollContext {
+    /// In softirq.
+    Softirq,
+    /// In a work queue of ib_core.
+    WorkQueue,
+}
+
+/// A completion queue.
+///
+/// # Invariants
+///
+/// `raw` is a completion queue, freed by the drop, which waits for its callbacks.
+pub(super) struct Cq {
+    raw: NonNull<bindings::ib_cq>,
+}
+
+// SAFETY: Completion queues may be used from any thread.
+unsafe impl Send for Cq {}
+
+impl Cq {
+    /// Makes a completion queue; `context` is what its callbacks find as `cq_context`.
+    pub(super) fn new(
+        device: &Device,
+        entries: u32,
+        poll: PollContext,
+        context: *mut c_void,
+        owner: &'static CStr,
+    ) -> Result<Self> {
+        let poll = match poll {
+            PollContext::Softirq => bindings::ib_poll_context_IB_POLL_SOFTIRQ,
+            PollContext::WorkQueue => bindings::ib_poll_context_IB_POLL_WORKQUEUE,
+        };
+        // SAFETY: The device is valid, `owner` is static, `context` is not looked at.
+        let raw = unsafe {
+            bindings::__ib_alloc_cq_any(
+                device.as_raw(),
+                context,
+                i32::try_from(entries)?,
+                poll,
+                owner.as_ptr().cast(),
+            )
+        };
+        // INVARIANT: Just made, and ours.
+        Ok(Self {
+            raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
+        })
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant; queue pairs are dropped before their queue, see `Qp::new`.
+        unsafe { bindings::ib_free_cq(self.raw.as_ptr()) };
+    }
+}
+
+/// The far end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress {
+    /// Its GID.
+    pub gid: [u8; 16],
+    /// The Ethernet address packets to it go to.
+    pub mac: [u8; 6],
+    /// The number of its queue pair.
+    pub qp: u32,
+    /// The number of its first packet.
+    pub psn: u32,
+    /// Path MTU to use, as the code 1 (256 bytes) to 5 (4096 bytes).
+    pub mtu: u8,
+}
+
+/// The near end of a connection.
+#[derive(Clone, Copy)]
+pub(super) struct LocalAddress {
+    pub(super) port: u32,
+    pub(super) gid_index: u8,
+    pub(super) gid_kind: GidKind,
+    pub(super) psn: u32,
+}
+
+/// The state a queue pair was put in by us; a device may have moved it to the error state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum QpState {
+    Reset,
+    Init,
+    Receiving,
+    Sending,
+}
+
+/// How large a queue pair is.
+pub(super) struct QpSize {
+    pub(super) sends: u32,
+    pub(super) receives: u32,
+    pub(super) inline: u32,
+}
+
+/// A reliable connected queue pair.
+///
+/// # Invariants
+///
+/// `raw` is a queue pair of `pd`, destroyed by the drop.
+pub(super) struct Qp {
+    raw: NonNull<bindings::ib_qp>,
+    state: QpState,
+    inline: u32,
+    /// Keeps the protection domain.
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Queue pairs may be used from any thread.
+unsafe impl Send for Qp {}
+
+impl Qp {
+    /// Makes a queue pair.
+    ///
+    /// # Safety
+    ///
+    /// It must be dropped before `cq` is.
+    pub(super) unsafe fn new(pd: &Arc<Pd>, cq: &Cq, size: &QpSize) -> Result<Self> {
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_init_attr>();
+        attr.send_cq = cq.raw.as_ptr();
+        attr.recv_cq = cq.raw.as_ptr();
+        attr.cap.max_send_wr = size.sends;
+        attr.cap.max_recv_wr = size.receives;
+        attr.cap.max_send_sge = 1;
+        attr.cap.max_recv_sge = 1;
+        attr.cap.max_inline_data = size.inline;
+        attr.sq_sig_type = bindings::ib_sig_type_IB_SIGNAL_REQ_WR;
+        attr.qp_type = bindings::ib_qp_type_IB_QPT_RC;
+        // SAFETY: The protection domain and the completion queue are valid and of one device.
+        let raw = unsafe { bindings::ib_create_qp(pd.as_raw(), &mut attr) };
+        let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        // INVARIANT: Just made, and ours.
+        Ok(Self {
+            raw,
+            state: QpState::Reset,
+            inline: attr.cap.max_inline_data,
+            pd: pd.clone(),
+        })
+    }
+
+    pub(super) fn as_raw(&self) -> NonNull<bindings::ib_qp> {
+        self.raw
+    }
+
+    /// The bytes that may be given in the work request itself.
+    pub(super) fn inline(&self) -> u32 {
+        self.inline
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: By the invariant; the number never changes.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    fn modify(&self, attr: &mut bindings::ib_qp_attr, mask: u32) -> Result {
+        // SAFETY: By the invariant the queue pair is valid; the callee checks the attributes.
+        to_result(unsafe { bindings::ib_modify_qp(self.raw.as_ptr(), attr, mask as c_int) })
+    }
+
+    /// From the reset state to where receives can be posted. The peer may write to regions.
+    pub(super) fn init(&mut self, local: &LocalAddress) -> Result {
+        if self.state != QpState::Reset {
+            return Err(EINVAL);
+        }
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+        attr.qp_state = bindings::ib_qp_state_IB_QPS_INIT;
+        attr.pkey_index = 0;
+        attr.port_num = local.port;
+        attr.qp_access_flags = (bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE)
+            as c_int;
+        self.modify(
+            &mut attr,
+            bindings::ib_qp_attr_mask_IB_QP_STATE
+                | bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX
+                | bindings::ib_qp_attr_mask_IB_QP_PORT
+                | bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
+        )?;
+        self.state = QpState::Init;
+        Ok(())
+    }
+
+    /// From there to where the peer's packets are taken.
+    pub(super) fn ready_to_receive(&mut self, local: &LocalAddress, peer: &PeerAddress) -> Result {
+        if self.state != QpState::Init {
+            return Err(EINVAL);
+        }
+        let device = self.pd.device().as_raw();
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+        attr.qp_state = bindings::ib_qp_state_IB_QPS_RTR;
+        attr.path_mtu = peer.mtu.into();
+        attr.dest_qp_num = peer.qp;
+        attr.rq_psn = peer.psn & 0xff_ffff;
+        attr.max_dest_rd_atomic = 1;
+        attr.min_rnr_timer = 5;
+        // SAFETY: The device is valid.
+        attr.ah_attr.type_ = unsafe { bindings::rdma_ah_find_type(device, local.port) };
+        attr.ah_attr.port_num = local.port;
+        let mut gid = bindings::ib_gid { raw: peer.gid };
+        // One hop is enough for RoCE version 1, which is not routed.
+        let hops = match local.gid_kind {
+            GidKind::V1 => 1,
+            GidKind::V2 => 64,
+        };
+        // SAFETY: Both are ours; the GID is copied.
+        unsafe {
+            bindings::rdma_ah_set_grh(&mut attr.ah_attr, &mut gid, 0, local.gid_index, hops, 0)
+        };
+        attr.ah_attr.__bindgen_anon_1.roce.dmac = peer.mac;
+        self.modify(
+            &mut attr,
+            bindings::ib_qp_attr_mask_IB_QP_STATE
+                | bindings::ib_qp_attr_mask_IB_QP_AV
+                | bindings::ib_qp_attr_mask_IB_QP_PATH_MTU
+                | bindings::ib_qp_attr_mask_IB_QP_DEST_QPN
+                | bindings::ib_qp_attr_mask_IB_QP_RQ_PSN
+                | bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC
+                | bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER,
+        )?;
+        self.state = QpState::Receiving;
+        Ok(())
+    }
+
+    /// From there to where sends go out.
+    pub(super) fn ready_to_send(&mut self, local: &LocalAddress) -> Result {
+        if self.state != QpState::Receiving {
+            return Err(EINVAL);
+        }
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+        attr.qp_state = bindings::ib_qp_state_IB_QPS_RTS;
+        attr.timeout = 15;
+        attr.retry_cnt = 7;
+        attr.rnr_retry = 7;
+        attr.sq_psn = local.psn & 0xff_ffff;
+        attr.max_rd_atomic = 1;
+        self.modify(
+            &mut attr,
+            bindings::ib_qp_attr_mask_IB_QP_STATE
+                | bindings::ib_qp_attr_mask_IB_QP_TIMEOUT
+                | bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT
+                | bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY
+                | bindings::ib_qp_attr_mask_IB_QP_SQ_PSN
+                | bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
+        )?;
+        self.state = QpState::Sending;
+        Ok(())
+    }
+
+    /// To the error state; waits until everything that was posted has completed. Nothing may be
+    /// posted at the same time or later.
+    pub(super) fn drain(&self) {
+        match self.state {
+            // Nothing was ever posted, and the error state cannot be reached.
+            QpState::Reset => {}
+            // SAFETY: By the invariant; queues were made with room for one more work request.
+            _ => unsafe { bindings::ib_drain_qp(self.raw.as_ptr()) },
+        }
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant it is ours.
+        unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) };
+    }
+}
+
+/// What a completion refers to: the C structure that its work request pointed to.
+///
+/// Its address is the identity of the work request, so it must not move while one is posted.
+#[repr(transparent)]
+pub(super) struct Cqe(kernel::types::Opaque<bindings::ib_cqe>);
+
+// SAFETY: Never changes once made.
+unsafe impl Send for Cqe {}
+// SAFETY: As above.
+unsafe impl Sync for Cqe {}
+
+/// The C callback of a completion.
+pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings::ib_wc);
+
+impl Cqe {
+    pub(super) fn new(done: Done) -> Self {
+        Self(kernel::types::Opaque::new(bindings::ib_cqe {
+            done: Some(done),
+        }))
+    }
+
+    pub(super) fn as_raw(&self) -> *mut bindings::ib_cqe {
+        self.0.get()
+    }
+
+    /// A list of `len`, which never moves.
+    pub(super) fn list(len: usize, done: Done) -> Result<KVec<Self>> {
+        let mut list = KVec::with_capacity(len, GFP_KERNEL)?;
+        for _ in 0..len {
+            list.push(Self::new(done), GFP_KERNEL)?;
+        }
+        Ok(list)
+    }
+
+    /// The place in `list` that `raw` points to.
+    pub(super) fn index(list: &[Self], raw: *const bindings::ib_cqe) -> Option<usize> {
+        let offset = raw.addr().checked_sub(list.as_ptr().addr())?;
+        let index = offset / size_of::<Self>();
+        (index < list.len()).then_some(index)
+    }
+}
+
+/// Posts one receive.
+///
+/// # Safety
+///
+/// `qp` must be valid, and the bytes at the DMA address writable by the device, until the receive
+/// completes; `cqe` must not move until then.
+pub(super) unsafe fn post_recv(
+    qp: NonNull<bindings::ib_qp>,
+    cqe: &Cqe,
+    addr: u64,
+    length: u32,
+    lkey: u32,
+) -> Result {
+    let mut sge = bindings::ib_sge { addr, length, lkey };
+    let mut wr = pin_init::zeroed::<bindings::ib_recv_wr>();
+    wr.next = ptr::null_mut();
+    wr.__bindgen_anon_1.wr_cqe = cqe.as_raw();
+    wr.sg_list = &mut sge;
+    wr.num_sge = 1;
+    // SAFETY: The work request is complete and is copied by the callee; the caller keeps what it
+    // refers to.
+    to_result(unsafe { bindings::ib_post_recv(qp.as_ptr(), &wr) })
+}

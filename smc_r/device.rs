@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RoCE devices of the system, and which of their ports a TCP connection's path leads to.
+//!
+//! # Removal
+//!
+//! When a device goes, [`DeviceUpcalls::removed`] is called first; then every transport that is
+//! still on it is shut down from here. Transports are the only ones that hold something of a
+//! device for longer than a call, so its removal waits for nobody else. A [`Device`] itself is
+//! only a name by then, and may be kept.
+
+use crate::transport::{
+    rc::Rc,
+    Transport, //
+};
+use core::{
+    net::IpAddr,
+    ptr, //
+};
+use kapi::ib::{
+    self,
+    Client,
+    ClientSlot,
+    Event,
+    GidEntry,
+    GidKind, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        Mutex, //
+    },
+};
+use smc_proto::wire::{
+    Gid,
+    Mac,
+    MtuCode, //
+};
+
+/// Entries of a GID table beyond this cannot be used for sending.
+const GIDS: u32 = 256;
+
+/// Who is told of what happens to devices. All methods may sleep.
+pub(crate) trait DeviceUpcalls: Send + Sync {
+    /// No new transport can be made on the device, and those there are will be shut down when
+    /// this returns.
+    fn removed(&self, device: &Arc<Device>);
+
+    /// Packets go through the port again.
+    fn port_active(&self, device: &Arc<Device>, port: u8);
+
+    /// Packets do not go through the port any more.
+    fn port_error(&self, device: &Arc<Device>, port: u8);
+
+    /// Addresses came or went.
+    fn gids_changed(&self, device: &Arc<Device>, port: u8);
+
+    /// The device is broken, its transports with it.
+    fn fatal(&self, device: &Arc<Device>);
+}
+
+/// A device with at least one RoCE port.
+#[pin_data]
+pub(crate) struct Device {
+    name: [u8; 64],
+    guid: [u8; 8],
+    #[pin]
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    /// None once the device is removed.
+    ib: Option<ARef<ib::Device>>,
+    /// Not yet shut down.
+    transports: KVec<Arc<Rc>>,
+}
+
+/// A port, as it is at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortInfo {
+    pub(crate) active: bool,
+    pub(crate) mtu: MtuCode,
+    pub(crate) netdev: Option<ib::Netdev>,
+}
+
+impl Device {
+    /// The name, without padding.
+    pub(crate) fn name(&self) -> &[u8] {
+        let len = self.name.iter().position(|b| *b == 0);
+        self.name.get(..len.unwrap_or(0)).unwrap_or(&[])
+    }
+
+    /// The node's identifier.
+    pub(crate) fn guid(&self) -> [u8; 8] {
+        self.guid
+    }
+
+    /// The verbs device, unless it is removed. Must be given up soon: it keeps the device from
+    /// being removed.
+    pub(crate) fn ib(&self) -> Result<ARef<ib::Device>> {
+        self.inner.lock().ib.clone().ok_or(ENODEV)
+    }
+
+    /// The numbers of the RoCE ports.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u8> {
+        let ib = self.ib().ok();
+        let ports = ib.as_ref().map(|ib| ib.ports());
+        ports
+            .into_iter()
+            .flatten()
+            .filter(move |port| ib.as_ref().is_some_and(|ib| ib.is_roce(*port)))
+            .filter_map(|port| u8::try_from(port).ok())
+    }
+
+    /// Asks for the state of a port. May sleep.
+    pub(crate) fn port(&self, port: u8) -> Result<PortInfo> {
+        let ib = self.ib()?;
+        let attr = ib.port(port.into())?;
+        Ok(PortInfo {
+            active: attr.active,
+            mtu: MtuCode::new(attr.mtu).ok_or(EINVAL)?,
+            netdev: ib.port_netdev(port.into()),
+        })
+    }
+
+    /// The entries of a port's GID table.
+    pub(crate) fn gids(&self, port: u8) -> impl Iterator<Item = GidEntry> {
+        let ib = self.ib().ok();
+        let len = ib.as_ref().and_then(|ib| ib.port(port.into()).ok());
+        let len = len.map_or(0, |attr| attr.gids.min(GIDS));
+        (0..len).filter_map(move |index| {
+            let index = u8::try_from(index).ok()?;
+            ib.as_ref()?.gid(port.into(), index)
+        })
+    }
+
+    /// The number of transports.
+    pub(crate) fn transports(&self) -> usize {
+        self.inner.lock().transports.len()
+    }
+
+    /// Takes in a transport, to be shut down with the device.
+    pub(crate) fn add_transport(&self, transport: Arc<Rc>) -> Result {
+        let mut inner = self.inner.lock();
+        if inner.ib.is_none() {
+            return Err(ENODEV);
+        }
+        inner.transports.push(transport, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// A transport has been shut down.
+    pub(crate) fn remove_transport(&self, transport: &Rc) {
+        let gone = {
+            let mut inner = self.inner.lock();
+            let place = inner
+                .transports
+                .iter()
+                .position(|t| ptr::eq(Arc::as_ptr(t), transport));
+            place.and_then(|place| inner.transports.remove(place).ok())
+        };
+        drop(gone);
+    }
+
+    /// Ends all that holds the device.
+    fn remove(self: &Arc<Self>, upcalls: &dyn DeviceUpcalls) {
+        let ib = self.inner.lock().ib.take();
+        upcalls.removed(self);
+        loop {
+            // One at a time: each takes itself off the list.
+            let transport = self.inner.lock().transports.first().cloned();
+            match transport {
+                Some(transport) => transport.shutdown(),
+                None => break,
+            }
+        }
+        drop(ib);
+    }
+}
+
+/// How a transport can be made.
+#[derive(Clone)]
+pub(crate) struct Path {
+    pub(crate) device: Arc<Device>,
+    pub(crate) port: u8,
+    pub(crate) gid_index: u8,
+    pub(crate) gid: Gid,
+    pub(crate) gid_kind: GidKind,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) mac: Mac,
+    pub(crate) mtu: MtuCode,
+    pub(crate) netdev: ib::Netdev,
+}
+
+/// Which GIDs may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// SMC version 1: RoCE version 1, or, where a port has none and it is allowed here, RoCE
+    /// version 2 with an address in the subnet of the connection.
+    V1 {
+        /// RoCE version 2 is allowed.
+        roce_v2: bool,
+    },
+    /// SMC version 2: RoCE version 2 with an IPv4 address in the subnet of the connection.
+    V2,
+}
+
+/// What a path must be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    /// The cookie of the network namespace.
+    pub(crate) namespace: u64,
+    /// The interface; None for any in the namespace.
+    pub(crate) ifindex: Option<u32>,
+    /// Our address in the TCP connection.
+    pub(crate) source: IpAddr,
+    /// The length of its subnet's prefix.
+    pub(crate) prefix_len: u8,
+    pub(crate) version: Version,
+}
+
+impl Want {
+    /// How well a GID does: more is better, None is not at all.
+    fn rank(&self, entry: &GidEntry) -> Option<u8> {
+        if entry.netdev.namespace != self.namespace
+            || self.ifindex.is_some_and(|i| i != entry.netdev.ifindex)
+        {
+            return None;
+        }
+        match (self.version, entry.kind) {
+            (Version::V1 { .. }, GidKind::V1) => Some(3),
+            (Version::V1 { roce_v2: true }, GidKind::V2) => self.rank_address(&entry.gid),
+            (Version::V2, GidKind::V2) => {
+                Gid(entry.gid).ipv4()?;
+                self.rank_address(&entry.gid)
+            }
+            _ => None,
+        }
+    }
+
+    fn rank_address(&self, gid: &[u8; 16]) -> Option<u8> {
+        let source = match self.source {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        // A GID writes an IPv4 address as IPv6 does.
+        let mapped = source.to_ipv4_mapped().is_some();
+        let extra = if mapped && self.source.is_ipv4() { 96 } else { 0 };
+        let bits = u32::from(self.prefix_len).saturating_add(extra).min(128);
+        let differ = u128::from(source) ^ u128::from_be_bytes(*gid);
+        if differ == 0 {
+            Some(2)
+        } else if differ.leading_zeros() >= bits && bits > extra {
+            Some(1)
+        } else {
+            None
+        }
+    }
+}
+
+/// All devices.
+#[pin_data]
+pub(crate) struct DeviceTable {
+    #[pin]
+    list: Mutex<KVec<Arc<Device>>>,
+    upcalls: Arc<dyn DeviceUpcalls>,
+}
+
+impl DeviceTable {
+    /// The devices at the moment, in the order they came.
+    pub(crate) fn list(&self) -> Result<KVec<Arc<Device>>> {
+        let list = self.list.lock();
+        let mut copy = KVec::with_capacity(list.len(), GFP_KERNEL)?;
+        copy.extend_from_slice(&list, GFP_KERNEL)?;
+        Ok(copy)
+    }
+
+    /// The best path on each active port that has any, the best of all first. May sleep.
+    pub(crate) fn paths(&self, want: &Want) -> Result<KVec<Path>> {
+        let mut paths: KVec<(u8, Path)> = KVec::new();
+        for device in &self.list()? {
+            for port in device.ports() {
+                let mut best: Option<(u8, GidEntry)> = None;
+                for entry in device.gids(port) {
+                    let Some(rank) = want.rank(&entry) else {
+                        continue;
+                    };
+                    // The first of equals.
+                    if best.as_ref().is_none_or(|(other, _)| *other < rank) {
+                        best = Some((rank, entry));
+                    }
+                }
+                let (Some((rank, entry)), Ok(info)) = (best, device.port(port)) else {
+                    continue;
+                };
+                if !info.active {
+                    continue;
+                }
+                let path = Path {
+                    device: device.clone(),
+                    port,
+                    gid_index: entry.index,
+                    gid: Gid(entry.gid),
+                    gid_kind: entry.kind,
+                    vlan: entry.vlan,
+                    mac: Mac(entry.mac),
+                    mtu: info.mtu,
+                    netdev: entry.netdev,
+                };
+                paths.push((rank, path), GFP_KERNEL)?;
+            }
+        }
+        let mut sorted = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
+        for wanted in (1..=3).rev() {
+            for (_, path) in paths.iter().filter(|(rank, _)| *rank == wanted) {
+                sorted.push(path.clone(), GFP_KERNEL)?;
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// The best path. May sleep.
+    pub(crate) fn find(&self, want: &Want) -> Option<Path> {
+        self.paths(want).ok()?.first().cloned()
+    }
+}
+
+/// Keeps the table in step with the system. Dropping it is as the removal of all devices.
+pub(crate) struct Devices {
+    /// Before the table, which its callbacks use.
+    _registration: ib::Registration<Clients>,
+    table: Arc<DeviceTable>,
+}
+
+impl Devices {
+    /// Finds the devices, and those that come later. Upcalls may come before this returns.
+    pub(crate) fn register(upcalls: Arc<dyn DeviceUpcalls>) -> Result<Self> {
+        let table = Arc::pin_init(
+            pin_init!(DeviceTable {
+                list <- new_mutex!(KVec::new(), "smc_r::DeviceTable::list"),
+                upcalls,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            _registration: ib::Registration::new(Clients(table.clone()))?,
+            table,
+        })
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> &Arc<DeviceTable> {
+        &self.table
+    }
+}
+
+/// Where kapi notes the client: C's callback does not say whose it is.
+static SLOT: ClientSlot<Clients> = ClientSlot::new();
+
+struct Clients(Arc<DeviceTable>);
+
+impl Client for Clients {
+    type Data = Arc<Device>;
+
+    const NAME: &'static CStr = c"smc_r";
+
+    fn slot() -> &'static ClientSlot<Self> {
+        &SLOT
+    }
+
+    fn add(&self, device: &ib::Device) -> Result<Arc<Self::Data>> {
+        if !device.ports().any(|port| device.is_roce(port)) {
+            return Err(EOPNOTSUPP);
+        }
+        let inner = Inner {
+            ib: Some(device.hold()),
+            transports: KVec::new(),
+        };
+        let this = Arc::pin_init(
+            pin_init!(Device {
+                name: device.name(),
+                guid: device.guid(),
+                inner <- new_mutex!(inner, "smc_r::Device::inner"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let data = Arc::new(this.clone(), GFP_KERNEL)?;
+        self.0.list.lock().push(this, GFP_KERNEL)?;
+        Ok(data)
+    }
+
+    fn remove(&self, _device: &ib::Device, data: Arc<Self::Data>) {
+        let gone = {
+            let mut list = self.0.list.lock();
+            let place = list.iter().position(|d| Arc::ptr_eq(d, &data));
+            place.and_then(|place| list.remove(place).ok())
+        };
+        drop(gone);
+        data.remove(&*self.0.upcalls);
+    }
+
+    fn event(&self, data: &Self::Data, event: Event) {
+        let upcalls = &self.0.upcalls;
+        let port = |port| u8::try_from(port).unwrap_or(0);
+        match event {
+            Event::PortActive(p) => upcalls.port_active(data, port(p)),
+            Event::PortError(p) => upcalls.port_error(data, port(p)),
+            Event::GidChange(p) => upcalls.gids_changed(data, port(p)),
+            Event::DeviceFatal => upcalls.fatal(data),
+            Event::Other(_) => {}
+        }
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a link runs on: messages in order, and writes to the peer's memory before them.
+//!
+//! RFC 7609 section 2.2 has reliable connected queue pairs in mind, [`rc`]; the shape leaves room
+//! for others.
+//!
+//! # Life
+//!
+//! A transport is made in the state [`State::Reset`], where its numbers are known. It then goes to
+//! [`State::Receiving`], once the peer's numbers are known too, and to [`State::Sending`].
+//!
+//! It holds its [`Upcalls`], usually the link, and the link holds it: a cycle on purpose, which
+//! [`Transport::shutdown`] breaks. Whoever made a transport shuts it down; the removal of its
+//! device does so too, see [`Devices`](crate::device::Devices).
+
+pub(crate) mod rc;
+
+use crate::buffers::{
+    RingMap,
+    Rmb,
+    RmbMr,
+    SendRing, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use smc_proto::wire::{
+    Gid,
+    Mac,
+    MtuCode,
+    Psn,
+    QpNum,
+    RKey, //
+};
+
+/// The largest number of writes in one chain.
+pub(crate) const MAX_WRITES: usize = kapi::ib::MAX_WRITES;
+
+/// The longest message a version 1 peer takes.
+pub(crate) const MAX_MESSAGE: usize = 48;
+
+/// Our numbers, for the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Local {
+    pub(crate) qpn: QpNum,
+    pub(crate) psn: Psn,
+    pub(crate) gid: Gid,
+    pub(crate) mac: Mac,
+    pub(crate) mtu: MtuCode,
+}
+
+/// The peer's numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) qpn: QpNum,
+    pub(crate) psn: Psn,
+    pub(crate) gid: Gid,
+    pub(crate) mac: Mac,
+    pub(crate) mtu: MtuCode,
+}
+
+/// One write of a piece of a send ring to the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    /// Offset in the ring.
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+    pub(crate) remote_addr: u64,
+    pub(crate) rkey: RKey,
+}
+
+/// Who posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A connection. Never gets the slots that are kept for control messages.
+    Data,
+    /// The link itself.
+    Control,
+}
+
+/// Posted at once: writes from one ring, then a message. The peer sees the message after the
+/// data. One completion for all of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Chain<'a> {
+    /// The source of the writes; must be a map of this transport.
+    pub(crate) ring: Option<&'a RingMap>,
+    /// At most [`MAX_WRITES`].
+    pub(crate) writes: &'a [Write],
+    /// At most [`MAX_MESSAGE`] bytes; copied.
+    pub(crate) message: &'a [u8],
+    /// Comes back in [`Upcalls::sent`].
+    pub(crate) cookie: u64,
+    pub(crate) class: Class,
+}
+
+impl<'a> Chain<'a> {
+    /// A control message without data.
+    pub(crate) fn control(message: &'a [u8], cookie: u64) -> Self {
+        Self {
+            ring: None,
+            writes: &[],
+            message,
+            cookie,
+            class: Class::Control,
+        }
+    }
+}
+
+/// Why nothing was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PostError {
+    /// No slot is free. For [`Class::Data`], [`Upcalls::room`] follows.
+    Busy,
+    /// Not in the state [`State::Sending`]. If it was, the transport is broken, or was told to
+    /// fail; [`Upcalls::failed`] may or may not follow.
+    Down,
+    /// Against the rules of [`Chain`].
+    Invalid,
+}
+
+/// Where a transport is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Reset,
+    Receiving,
+    Sending,
+    /// Broken, or told to fail; needs [`Transport::shutdown`].
+    Failed,
+    /// After [`Transport::shutdown`].
+    Gone,
+}
+
+/// Who is told of what a transport does.
+///
+/// All methods may run in softirq: spin locks with bottom halves off only, no sleep, no
+/// `GFP_KERNEL`. They run one at a time for a transport, without any lock of it held, so posting
+/// from within is allowed; [`Transport::shutdown`] is not.
+pub(crate) trait Upcalls: Send + Sync {
+    /// A message came. An empty one is a bare wake-up.
+    fn received(&self, message: &[u8]);
+
+    /// A chain is done, or given up. Exactly once for each one that was posted, in that order.
+    /// `ok` means that the peer's adapter has acknowledged it.
+    fn sent(&self, cookie: u64, ok: bool);
+
+    /// After [`PostError::Busy`] for [`Class::Data`]: slots are free again. Once for any number
+    /// of refusals.
+    fn room(&self);
+
+    /// The transport broke. At most once, before the first chain is given up; not after
+    /// [`Transport::fail`].
+    fn failed(&self);
+}
+
+/// A transport.
+pub(crate) trait Transport: Send + Sync {
+    /// Our numbers.
+    fn local(&self) -> &Local;
+
+    /// The state.
+    fn state(&self) -> State;
+
+    /// Takes what the peer sends from now on. May sleep. After an error only `shutdown` helps.
+    fn ready_to_receive(&self, peer: &Peer) -> Result;
+
+    /// May send from now on. May sleep. After an error only `shutdown` helps.
+    fn ready_to_send(&self) -> Result;
+
+    /// Posts a chain. Never sleeps.
+    fn post(&self, chain: &Chain<'_>) -> Result<(), PostError>;
+
+    /// Lets writes of this transport take data from a ring. May sleep.
+    fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap>;
+
+    /// Makes a key of this transport for a buffer; see [`RmbMr::register`]. May sleep.
+    fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr>;
+
+    /// No chain is posted any more, from any context but hardirq. Chains in flight complete, at
+    /// the latest by `shutdown`, which must follow.
+    fn fail(&self);
+
+    /// Ends the transport and gives up all that it holds of its device: queues, maps and keys of
+    /// buffers, and its `Upcalls`. Chains in flight are given up before it returns, and no upcall
+    /// follows. May sleep. Any number of calls is fine; all wait for the end.
+    fn shutdown(&self);
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reliable connected queue pairs, RFC 7609 section 2.2, over RoCE of either version.
+
+use super::{
+    Chain,
+    Class,
+    Local,
+    Peer,
+    PostError,
+    State,
+    Transport,
+    Upcalls,
+    MAX_MESSAGE,
+    MAX_WRITES, //
+};
+use crate::{
+    buffers::{
+        Owner,
+        RingMap,
+        Rmb,
+        RmbMr,
+        SendRing, //
+    },
+    device::{
+        Device,
+        Path, //
+    },
+};
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering, //
+};
+use kapi::ib::{
+    Config,
+    Connection,
+    Handler,
+    MappingId,
+    PeerAddress,
+    PollContext,
+    RegionId, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use smc_proto::wire::{
+    MtuCode,
+    Psn,
+    QpNum, //
+};
+
+/// Where completions, and with them all upcalls, run.
+const POLL: PollContext = PollContext::Softirq;
+
+/// Chains in flight.
+const SLOTS: u32 = 64;
+
+/// How many of them are for control messages only.
+const RESERVED: u32 = 8;
+
+/// Messages the peer can send without waiting for us. A Linux peer has 48 sends in flight.
+const RECEIVES: u32 = 96;
+
+/// Room for a message of the peer.
+const RECEIVE_LEN: u32 = 64;
+
+/// Passes on what the connection reports.
+struct Events(Arc<dyn Upcalls>);
+
+impl Handler for Events {
+    fn received(&self, message: &[u8]) {
+        self.0.received(message);
+    }
+
+    fn sent(&self, cookie: u64, ok: bool) {
+        self.0.sent(cookie, ok);
+    }
+
+    fn room(&self) {
+        self.0.room();
+    }
+
+    fn failed(&self) {
+        self.0.failed();
+    }
+}
+
+/// A transport of this kind.
+pub(crate) struct Rc {
+    connection: Arc<Connection<Events>>,
+    local: Local,
+    device: Arc<Device>,
+    /// The last of [`State::Reset`], [`State::Receiving`], [`State::Sending`] and
+    /// [`State::Gone`], as a number in this order.
+    progress: AtomicU8,
+}
+
+const RESET: u8 = 0;
+const RECEIVING: u8 = 1;
+const SENDING: u8 = 2;
+const GONE: u8 = 3;
+
+impl Rc {
+    /// Makes a transport on `path`. May sleep. It must be shut down.
+    pub(crate) fn new(path: &Path, upcalls: Arc<dyn Upcalls>) -> Result<Arc<Self>> {
+        let config = Config {
+            owner: c"smc_r",
+            poll: POLL,
+            slots: SLOTS,
+            reserved: RESERVED,
+            message_len: MAX_MESSAGE as u32,
+            receives: RECEIVES,
+            receive_len: RECEIVE_LEN,
+        };
+        let device = path.device.ib()?;
+        let connection = Connection::new(
+            &device,
+            path.port.into(),
+            path.gid_index,
+            path.gid_kind,
+            config,
+            Events(upcalls),
+        )?;
+        let local = Local {
+            qpn: QpNum::new(connection.number()).ok_or(EIO)?,
+            psn: Psn::truncate(connection.psn()),
+            gid: path.gid,
+            mac: path.mac,
+            mtu: path.mtu,
+        };
+        let this = Arc::new(
+            Self {
+                connection,
+                local,
+                device: path.device.clone(),
+                progress: AtomicU8::new(RESET),
+            },
+            GFP_KERNEL,
+        )?;
+        // From here on a removal of the device finds it.
+        if let Err(e) = path.device.add_transport(this.clone()) {
+            this.shutdown();
+            return Err(e);
+        }
+        Ok(this)
+    }
+
+    /// The device it runs on.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The verbs status of the completion that broke it; 0 if none did.
+    pub(crate) fn error(&self) -> u32 {
+        self.connection.error()
+    }
+
+    fn advance(&self, from: u8, to: u8) {
+        // Not once it is gone.
+        let _ = self
+            .progress
+            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+impl Transport for Rc {
+    fn local(&self) -> &Local {
+        &self.local
+    }
+
+    fn state(&self) -> State {
+        match self.progress.load(Ordering::Acquire) {
+            GONE => State::Gone,
+            _ if self.connection.is_failed() => State::Failed,
+            RESET => State::Reset,
+            RECEIVING => State::Receiving,
+            _ => State::Sending,
+        }
+    }
+
+    fn ready_to_receive(&self, peer: &Peer) -> Result {
+        let mtu: MtuCode = self.local.mtu.min(peer.mtu);
+        self.connection.ready_to_receive(&PeerAddress {
+            gid: peer.gid.0,
+            mac: peer.mac.0,
+            qp: peer.qpn.get(),
+            psn: peer.psn.get(),
+            mtu: mtu.code(),
+        })?;
+        self.advance(RESET, RECEIVING);
+        Ok(())
+    }
+
+    fn ready_to_send(&self) -> Result {
+        self.connection.ready_to_send()?;
+        self.advance(RECEIVING, SENDING);
+        Ok(())
+    }
+
+    fn post(&self, chain: &Chain<'_>) -> Result<(), PostError> {
+        let mut list = [kapi::ib::Write {
+            offset: 0,
+            len: 0,
+            remote_addr: 0,
+            remote_key: 0,
+        }; MAX_WRITES];
+        let writes = list
+            .get_mut(..chain.writes.len())
+            .ok_or(PostError::Invalid)?;
+        for (to, from) in writes.iter_mut().zip(chain.writes) {
+            *to = kapi::ib::Write {
+                offset: from.offset,
+                len: from.len,
+                remote_addr: from.remote_addr,
+                remote_key: from.rkey.0,
+            };
+        }
+        let source = match chain.ring {
+            Some(ring) if ring.is_of(&self.connection) => Some(ring.id()),
+            Some(_) => return Err(PostError::Invalid),
+            None => None,
+        };
+        self.connection
+            .post(&kapi::ib::Chain {
+                source,
+                writes,
+                message: chain.message,
+                cookie: chain.cookie,
+                spare: chain.class == Class::Data,
+            })
+            .map_err(|e| match e {
+                kapi::ib::PostError::Busy => PostError::Busy,
+                kapi::ib::PostError::Down => PostError::Down,
+                kapi::ib::PostError::Invalid => PostError::Invalid,
+            })
+    }
+
+    fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap> {
+        let id = self.connection.map(ring.pages().clone())?;
+        Ok(RingMap::new(self.connection.clone(), id))
+    }
+
+    fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr> {
+        let (id, key, addr) = self.connection.add_region(rmb.pages())?;
+        Ok(RmbMr::new(self.connection.clone(), id, key, addr))
+    }
+
+    fn fail(&self) {
+        self.connection.fail();
+    }
+
+    fn shutdown(&self) {
+        self.progress.store(GONE, Ordering::Release);
+        self.connection.shutdown();
+        self.device.remove_transport(self);
+    }
+}
+
+impl Owner for Connection<Events> {
+    fn unmap(&self, id: MappingId) {
+        Connection::unmap(self, id);
+    }
+
+    fn register(&self, id: RegionId) -> Result {
+        Connection::register(self, id)
+    }
+
+    fn remove_region(&self, id: RegionId) {
+        Connection::remove_region(self, id);
+    }
+}
