@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The LLC exchanges of one link group (RFC 7609 sections 3.5.1.6 and 3.5.5, appendix C.7).
+//!
+//! A [`Flow`] is told what the group's links receive and what became of its own messages, and says
+//! what to send and what has happened. It lives under a lock that may be taken in softirq context:
+//! no call blocks, allocates, or takes more than a few microseconds. After every call that takes
+//! `&mut self`, and before the lock is given up,
+//!
+//! * take all events with [`Flow::poll_event`], and remember what they ask for;
+//! * as long as the links have free send slots, post what [`Flow::poll_send`] yields;
+//! * set the group's one timer to [`Flow::next_deadline`].
+//!
+//! # Exchanges
+//!
+//! Two kinds never run at the same time: those that change the links (first contact, DELETE LINK
+//! of one link) and our own RKEY exchanges, of which one at a time is under way and a few more wait
+//! in line. The peer's requests are answered at once, from its message alone. All queues are small
+//! arrays: a peer that sends without end finds that what does not fit is dropped.
+//!
+//! # Links
+//!
+//! For now a group has one link, [`LinkIx::FIRST`]. The server offers a second one all the same,
+//! because RFC 7609 (and Linux) clients wait for that; should the client accept, it is deleted at
+//! once. A client refuses every offer.
+
+mod first;
+mod links;
+mod queue;
+mod receive;
+mod rkey;
+
+use crate::{
+    group::{
+        LinkEnd,
+        LinkIx,
+        LinkNums,
+        PeerSlot,
+        Role,
+        MAX_LINKS, //
+    },
+    handshake::LinkResult,
+    llc::{
+        self,
+        DeleteReason,
+        Llc, //
+    }, //
+    timer::{
+        earlier,
+        FlowTiming,
+        Time, //
+    },
+    wire::{
+        Gid,
+        LinkNum,
+        Mac, //
+    },
+};
+
+use first::Offered;
+pub use first::{
+    AddLinkAnswer,
+    AddLinkView, //
+};
+use links::{
+    Deleting,
+    Link,
+    Wish, //
+};
+use queue::Queue;
+use rkey::OwnExchange;
+
+/// Sends that wait to be posted.
+const SENDS_MAX: usize = 16;
+
+/// How many of them may be replies. The rest is kept for our own requests, of which there are
+/// never more at a time.
+const REPLIES_MAX: usize = 8;
+
+/// Events that wait to be taken.
+const EVENTS_MAX: usize = 20;
+
+/// Most events that one call leads to: a DELETE RKEY names eight buffers.
+const EVENTS_PER_CALL: usize = 12;
+
+/// Most RKEY exchanges of our own that wait in line, the one under way included.
+pub const OWN_EXCHANGES_MAX: usize = 16;
+
+/// Most often that a CONFIRM RKEY is sent for one buffer.
+pub const CONFIRM_RKEY_TRIES: u8 = 3;
+
+/// What a link group is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowParams {
+    /// Our role.
+    pub role: Role,
+    /// Most links that we can handle, 2 to 8; goes into CONFIRM LINK.
+    pub max_links: u8,
+    /// Most connections that the group takes.
+    pub max_connections: u16,
+    /// Shown to the peer in CONFIRM LINK, for display only.
+    pub user_id: u32,
+    /// Number that makes our TEST LINK data differ from that of other groups.
+    pub seed: u64,
+    /// The timers.
+    pub timing: FlowTiming,
+}
+
+/// Our name for one of our own buffers. The driver chooses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RmbId(pub u16);
+
+/// A message to post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Send {
+    /// The link to post it on.
+    pub link: LinkIx,
+    /// The message: a SEND of exactly these bytes, with the solicited bit.
+    pub message: [u8; llc::LEN],
+    /// If present, the driver has to report the completion with [`Flow::handle_sent`].
+    pub note: Option<Note>,
+}
+
+/// Which message a completion is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// The CONFIRM LINK request.
+    ConfirmLink,
+    /// The CONFIRM LINK reply.
+    ConfirmLinkReply,
+    /// The last message of the group.
+    Last,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The first contact is decided. The driver passes it on to
+    /// [`Rendezvous::handle_link`](crate::handshake::Rendezvous::handle_link). If it failed, the
+    /// group is over; no further event follows.
+    FirstContact(LinkResult),
+    /// The queue pair reserved for the ADD LINK offer is not needed any more.
+    SpareFree,
+    /// The peer knows this buffer of ours: CLC may name it.
+    RkeyConfirmed(RmbId),
+    /// The peer does not take this buffer of ours: CLC must not name it.
+    RkeyRefused(RmbId),
+    /// The peer has forgotten this buffer of ours: its memory may be freed or reused.
+    RkeyDeleted(RmbId),
+    /// The peer has deleted this buffer while connections use it. The driver aborts them before
+    /// anything is written to it.
+    PeerRmbGone(PeerSlot),
+    /// The group is over. The driver aborts its connections, and opens no new ones. The links stay
+    /// until [`Event::Release`].
+    Down(DownReason),
+    /// Nothing of the group is on its way any more: the driver destroys its links.
+    Release,
+}
+
+/// Why a link group ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DownReason {
+    /// Its last link failed.
+    LinkFailed(LinkFailure),
+    /// The peer deleted it, or its last link, with this reason code.
+    PeerDeleted(DeleteReason),
+    /// It had no connections for a long time.
+    Idle,
+    /// [`Flow::shut_down`] was called.
+    Local,
+}
+
+/// Why a link failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkFailure {
+    /// The driver said so: a completion with an error, an event of the queue pair or the port.
+    Transport,
+    /// A reply did not come in time.
+    Timeout(Exchange),
+    /// The peer broke the protocol.
+    Violation,
+}
+
+/// The exchanges that a peer can leave unanswered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// TEST LINK
+    TestLink,
+    /// CONFIRM RKEY
+    ConfirmRkey,
+    /// DELETE RKEY
+    DeleteRkey,
+    /// DELETE LINK
+    DeleteLink,
+}
+
+/// Why a link group is shut down, for the DELETE LINK message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShutDown {
+    /// The path is lost.
+    LostPath,
+    /// An operator wants it: device removal, module removal.
+    Operator,
+    /// The group is not needed any more.
+    Program,
+    /// The two sides disagree about the state of the group.
+    OutOfSync,
+}
+
+/// Why an RKEY exchange cannot be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unavailable {
+    /// Too many wait in line.
+    Full,
+    /// The group is not up, or not any more.
+    Down,
+}
+
+/// Numbers for whoever looks at a link group from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// LLC messages taken in.
+    pub received: u64,
+    /// Of these, discarded without effect.
+    pub dropped: u64,
+    /// Negative replies sent.
+    pub refused: u64,
+    /// TEST LINK requests sent.
+    pub probes: u64,
+    /// Breaches of the protocol by the peer.
+    pub violations: u64,
+}
+
+/// Where the group is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Made, not started.
+    New,
+    /// First contact: CONFIRM LINK on the first link.
+    Confirming { until: Time, delivered: bool },
+    /// First contact: ADD LINK.
+    Adding { until: Time, delivered: bool },
+    /// Data may flow.
+    Active,
+    /// Over but for the last message.
+    Ending { until: Time },
+    /// Over.
+    Down,
+}
+
+/// The LLC engine of one link group.
+pub struct Flow {
+    params: FlowParams,
+    phase: Phase,
+    links: [Option<Link>; MAX_LINKS],
+    numbers: LinkNums,
+    max_links: u8,
+    /// Server: what ADD LINK offers.
+    offered: Option<Offered>,
+    /// Server: the link that is being deleted.
+    deleting: Option<Deleting>,
+    /// Server: a link that the client wants deleted, while something else is going on.
+    waiting_delete: Option<Wish>,
+    own: Queue<OwnExchange, OWN_EXCHANGES_MAX>,
+    connections: u16,
+    idle_since: Option<Time>,
+    probes: u64,
+    counters: Counters,
+    sends: Queue<Send, SENDS_MAX>,
+    events: Queue<Event, EVENTS_MAX>,
+}
+
+impl Flow {
+    /// A link group without links.
+    pub const fn new(params: FlowParams) -> Self {
+        Self {
+            params,
+            phase: Phase::New,
+            links: [const { None }; MAX_LINKS],
+            numbers: LinkNums::new(),
+            max_links: params.max_links,
+            offered: None,
+            deleting: None,
+            waiting_delete: None,
+            own: Queue::new(),
+            connections: 0,
+            idle_since: None,
+            probes: 0,
+            counters: Counters {
+                received: 0,
+                dropped: 0,
+                refused: 0,
+                probes: 0,
+                violations: 0,
+            },
+            sends: Queue::new(),
+            events: Queue::new(),
+        }
+    }
+
+    /// Our role.
+    pub const fn role(&self) -> Role {
+        self.params.role
+    }
+
+    /// True while connections may be added: the first contact is complete, the end has not begun.
+    pub fn is_usable(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    /// True once the group has ended, or is about to.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. } | Phase::Down)
+    }
+
+    /// Most links that the group may have, as far as it is known now.
+    pub const fn max_links(&self) -> u8 {
+        self.max_links
+    }
+
+    /// The active link whose far end is this queue pair: the one which CLC names on a subsequent
+    /// contact.
+    pub fn find_link(&self, peer: &LinkEnd) -> Option<LinkIx> {
+        self.find(|link| link.peer.same_queue_pair(peer))
+    }
+
+    /// An active link whose far end is on this port: one that fits a Proposal.
+    pub fn find_port(&self, mac: Mac, gid: Gid) -> Option<LinkIx> {
+        self.find(|link| link.peer.same_port(mac, gid))
+    }
+
+    fn find(&self, matches: impl Fn(&Link) -> bool) -> Option<LinkIx> {
+        if !self.is_usable() {
+            return None;
+        }
+        let place = self
+            .links
+            .iter()
+            .position(|link| link.as_ref().is_some_and(&matches))?;
+        LinkIx::new(place)
+    }
+
+    fn link(&self, link: LinkIx) -> Option<&Link> {
+        self.links.get(link.get())?.as_ref()
+    }
+
+    fn link_mut(&mut self, link: LinkIx) -> Option<&mut Link> {
+        self.links.get_mut(link.get())?.as_mut()
+    }
+
+    /// The link on which our own requests travel.
+    fn carrier(&self) -> Option<LinkIx> {
+        self.find(|_| true)
+    }
+
+    /// Our end of a link.
+    pub fn local_end(&self, link: LinkIx) -> Option<LinkEnd> {
+        self.link(link).map(|link| link.local)
+    }
+
+    /// The peer's end of a link.
+    pub fn peer_end(&self, link: LinkIx) -> Option<LinkEnd> {
+        self.link(link).map(|link| link.peer)
+    }
+
+    /// The number of a link on the wire, once it is known.
+    pub fn link_number(&self, link: LinkIx) -> Option<LinkNum> {
+        self.link(link)?.number
+    }
+
+    /// Numbers for display.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Number of connections.
+    pub const fn connections(&self) -> u16 {
+        self.connections
+    }
+
+    /// Counts a connection in, before the driver does anything else about it. False if the group
+    /// takes no more. A group that is not up yet takes the one connection of its first contact.
+    #[must_use]
+    pub fn add_connection(&mut self) -> bool {
+        let limit = match self.phase {
+            Phase::Active => self.params.max_connections,
+            Phase::New | Phase::Confirming { .. } | Phase::Adding { .. } => 1,
+            Phase::Ending { .. } | Phase::Down => 0,
+        };
+        if self.connections >= limit {
+            return false;
+        }
+        self.connections = self.connections.saturating_add(1);
+        self.idle_since = None;
+        true
+    }
+
+    /// Counts a connection out. After the last one, the group ends when it has been idle for long.
+    pub fn remove_connection(&mut self, now: Time) {
+        self.connections = self.connections.saturating_sub(1);
+        if self.connections == 0 {
+            self.idle_since = Some(now);
+        }
+    }
+
+    /// The driver saw something arrive on the link that the flow was not told of: CDC messages.
+    /// Call it with the time of the last one before [`handle_timeout`](Self::handle_timeout).
+    pub fn note_activity(&mut self, link: LinkIx, when: Time) {
+        if let Some(link) = self.link_mut(link) {
+            link.last_received = link.last_received.max(when);
+        }
+    }
+
+    /// A message with a [`Note`] was completed, successfully or not.
+    pub fn handle_sent(&mut self, note: Note, ok: bool, now: Time) {
+        match (note, &mut self.phase) {
+            (Note::Last, Phase::Ending { .. }) => self.release(),
+            (Note::ConfirmLink, Phase::Confirming { delivered, .. })
+            | (Note::ConfirmLinkReply, Phase::Adding { delivered, .. })
+                if ok =>
+            {
+                *delivered = true;
+            }
+            _ if !ok => self.handle_link_failed(LinkIx::FIRST, now),
+            _ => {}
+        }
+    }
+
+    /// Time passed. Harmless if it is too early.
+    pub fn handle_timeout(&mut self, now: Time) {
+        match self.phase {
+            Phase::Confirming { until, delivered } if until <= now => {
+                self.confirm_link_timed_out(delivered);
+            }
+            Phase::Adding { until, delivered } if until <= now => {
+                self.add_link_timed_out(delivered, now);
+            }
+            Phase::Ending { until } if until <= now => self.release(),
+            Phase::Active => {
+                self.check_deleting(now);
+                self.check_own(now);
+                self.check_links(now);
+                self.check_idle(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub fn next_deadline(&self) -> Option<Time> {
+        match self.phase {
+            Phase::New | Phase::Down => None,
+            Phase::Confirming { until, .. }
+            | Phase::Adding { until, .. }
+            | Phase::Ending { until } => Some(until),
+            Phase::Active => {
+                let deadline = earlier(self.deleting_deadline(), self.own_deadline());
+                let deadline = earlier(deadline, self.idle_deadline());
+                earlier(deadline, self.links_deadline())
+            }
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// The next message to post. Ask only if it can be posted now.
+    pub fn poll_send(&mut self) -> Option<Send> {
+        self.sends.pop()
+    }
+
+    /// True if [`poll_send`](Self::poll_send) has something.
+    pub fn has_sends(&self) -> bool {
+        self.sends.len() != 0
+    }
+
+    fn event(&mut self, event: Event) {
+        // There is room: `handle_received` asks for it, and nothing else makes more than a few.
+        self.events.push(event);
+    }
+
+    fn send(&mut self, link: LinkIx, message: &Llc, note: Option<Note>) {
+        let message = message.emit();
+        self.sends.push(Send {
+            link,
+            message,
+            note,
+        });
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue in an array.
+
+/// First in, first out, at most `N` at a time.
+pub(super) struct Queue<T, const N: usize> {
+    /// Filled places come first.
+    places: [Option<T>; N],
+}
+
+impl<T: Copy, const N: usize> Queue<T, N> {
+    pub(super) const fn new() -> Self {
+        Self { places: [None; N] }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.iter().filter(|place| place.is_some()).count()
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.places.iter().filter(|place| place.is_none()).count()
+    }
+
+    /// Appends `item`; false if there is no room.
+    pub(super) fn push(&mut self, item: T) -> bool {
+        match self.places.iter_mut().find(|place| place.is_none()) {
+            Some(place) => {
+                *place = Some(item);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let first = self.places.first_mut()?.take();
+        if first.is_some() {
+            self.places.rotate_left(1);
+        }
+        first
+    }
+
+    pub(super) fn first_mut(&mut self) -> Option<&mut T> {
+        self.places.first_mut()?.as_mut()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.places = [None; N];
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rendezvous of connections, the LLC exchanges of link groups, and what both remember.
+
+mod facts;
+mod flow;
+mod tables;

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a link group remembers: elements, the peer's buffers, link numbers.
+
+use crate::facts::{
+    element,
+    token, //
+};
+use smc_proto::{
+    group::{
+        Claim,
+        LinkIx,
+        LinkNums,
+        PeerRmb,
+        PeerTable,
+        Role,
+        TableError,
+        MAX_LINKS,
+        MAX_PEER_RMBS, //
+    },
+    rmb::Elements,
+    wire::{
+        RKey,
+        RToken,
+        RmbeIndex,
+        RmbeSize, //
+    }, //
+};
+
+#[test]
+fn elements_are_handed_out_once() {
+    let mut elements = Elements::new(RmbeSize::MIN, 255);
+    assert!(elements.is_idle());
+    for expected in 1..=255u8 {
+        let index = elements.alloc().unwrap();
+        assert_eq!(index.get(), expected);
+        assert_eq!(
+            elements.offset(index),
+            Some(u64::from(expected - 1) * 16384)
+        );
+    }
+    assert_eq!(elements.alloc(), None);
+    assert_eq!((elements.in_use(), elements.available()), (255, 0));
+    let middle = RmbeIndex::new(64).unwrap();
+    assert!(elements.free(middle));
+    assert!(!elements.free(middle), "freed twice");
+    assert_eq!(elements.alloc(), Some(middle));
+    for index in 1..=255 {
+        assert!(elements.free(RmbeIndex::new(index).unwrap()));
+    }
+    assert!(elements.is_idle());
+    assert_eq!(elements.available(), 255);
+}
+
+#[test]
+fn retired_elements_do_not_come_back() {
+    let mut elements = Elements::new(RmbeSize::MIN, 3);
+    let first = elements.alloc().unwrap();
+    let second = elements.alloc().unwrap();
+    assert!(elements.retire(first));
+    assert!(!elements.retire(first), "retired twice");
+    assert!(!elements.free(first), "a retired element must not be freed");
+    assert_eq!((elements.in_use(), elements.available()), (1, 1));
+    assert!(elements.free(second));
+    assert!(elements.is_idle() && !elements.is_spent());
+    for _ in 0..2 {
+        let index = elements.alloc().unwrap();
+        assert_ne!(index, first);
+        assert!(elements.retire(index));
+    }
+    assert!(elements.is_spent());
+    assert!(!elements.retire(RmbeIndex::new(200).unwrap()));
+    assert_eq!(elements.offset(RmbeIndex::new(4).unwrap()), None);
+}
+
+#[test]
+fn an_rmb_without_elements_is_always_full() {
+    let mut elements = Elements::new(RmbeSize::MAX_SEND, 0);
+    assert_eq!(elements.alloc(), None);
+    assert_eq!(elements.size().bytes(), 512 * 1024);
+}
+
+#[test]
+fn a_buffer_is_stored_once() {
+    let mut slots = vec![PeerRmb::EMPTY; 4];
+    let mut table = PeerTable::new(&mut slots);
+    let link = LinkIx::FIRST;
+    let slot = table.add(link, token(1)).unwrap();
+    assert_eq!(table.add(link, token(1)), Ok(slot));
+    assert_eq!(table.len(), 1);
+    assert_eq!(table.token(slot, link), Some(token(1)));
+    assert_eq!(table.find(link, RKey(1)), Some(slot));
+    assert_eq!(table.find(link, RKey(2)), None);
+    // On another link the same RKey is another buffer.
+    let other = LinkIx::new(1).unwrap();
+    assert_eq!(table.find(other, RKey(1)), None);
+    assert_ne!(table.add(other, token(1)).unwrap(), slot);
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let mut slots = vec![PeerRmb::EMPTY; 300];
+    let mut table = PeerTable::new(&mut slots);
+    assert_eq!(table.room(), MAX_PEER_RMBS);
+    for rkey in 0..255 {
+        table.add(LinkIx::FIRST, token(rkey)).unwrap();
+    }
+    assert_eq!(table.add(LinkIx::FIRST, token(999)), Err(TableError::Full));
+    // What is known already is still fine.
+    assert!(table.add(LinkIx::FIRST, token(254)).is_ok());
+    assert_eq!(table.remove(LinkIx::FIRST, RKey(7)).unwrap().1, false);
+    assert!(table.add(LinkIx::FIRST, token(999)).is_ok());
+    assert!(PeerTable::new(&mut [])
+        .add(LinkIx::FIRST, token(1))
+        .is_err());
+}
+
+#[test]
+fn an_rkey_moves_only_from_an_unused_buffer() {
+    let mut slots = vec![PeerRmb::EMPTY; 4];
+    let mut table = PeerTable::new(&mut slots);
+    let link = LinkIx::FIRST;
+    let moved = RToken {
+        addr: 0x7777_0000,
+        ..token(5)
+    };
+    table.add(link, token(5)).unwrap();
+    let slot = table.add(link, moved).unwrap();
+    assert_eq!((table.len(), table.token(slot, link)), (1, Some(moved)));
+
+    let element = element(Role::Client);
+    let claim = table.claim(link, &element).unwrap();
+    let clash = RToken {
+        addr: 0x8888_0000,
+        ..element.token
+    };
+    assert_eq!(table.add(link, clash), Err(TableError::RKeyInUse));
+    assert!(table.release(claim.element()));
+    assert!(table.add(link, clash).is_ok());
+}
+
+#[test]
+fn a_reused_element_is_noticed() {
+    let mut slots = vec![PeerRmb::EMPTY; 4];
+    let mut table = PeerTable::new(&mut slots);
+    let link = LinkIx::FIRST;
+    let element = element(Role::Server);
+    let Claim::New(held) = table.claim(link, &element).unwrap() else {
+        panic!("nobody had it before");
+    };
+    assert!(table.is_claimed(held));
+    assert_eq!(table.claim(link, &element), Ok(Claim::TakenOver(held)));
+    let mut neighbour = element;
+    neighbour.index = RmbeIndex::new(255).unwrap();
+    assert!(matches!(table.claim(link, &neighbour), Ok(Claim::New(_))));
+    assert!(table.release(held));
+    assert!(!table.release(held), "released twice");
+}
+
+#[test]
+fn a_deleted_buffer_keeps_its_place_until_it_is_released() {
+    let mut slots = vec![PeerRmb::EMPTY; 1];
+    let mut table = PeerTable::new(&mut slots);
+    let link = LinkIx::FIRST;
+    let element = element(Role::Server);
+    let held = table.claim(link, &element).unwrap().element();
+    assert_eq!(
+        table.remove(link, element.token.rkey),
+        Some((held.slot, true))
+    );
+    assert_eq!(table.token(held.slot, link), None, "no writing any more");
+    assert_eq!(table.remove(link, element.token.rkey), None);
+    // The slot number still means the old buffer.
+    assert_eq!(table.add(link, token(9)), Err(TableError::Full));
+    assert!(table.release(held));
+    assert!(table.is_empty());
+    assert!(table.add(link, token(9)).is_ok());
+}
+
+#[test]
+fn a_link_takes_its_tokens_along() {
+    let mut slots = vec![PeerRmb::EMPTY; 3];
+    let mut table = PeerTable::new(&mut slots);
+    let second = LinkIx::new(1).unwrap();
+    table.add(LinkIx::FIRST, token(1)).unwrap();
+    table.add(second, token(2)).unwrap();
+    table.forget_link(LinkIx::FIRST);
+    assert_eq!(table.find(LinkIx::FIRST, RKey(1)), None);
+    assert!(table.find(second, RKey(2)).is_some());
+    assert_eq!(LinkIx::new(MAX_LINKS), None);
+}
+
+#[test]
+fn link_numbers_wrap_and_skip() {
+    let mut numbers = LinkNums::new();
+    for expected in 1..=255u8 {
+        assert_eq!(numbers.next(|_| false).unwrap().get(), expected);
+    }
+    assert_eq!(numbers.next(|number| number.get() < 3).unwrap().get(), 3);
+    assert_eq!(numbers.next(|_| true), None);
+}
+
+#[test]
+fn an_element_has_to_end_inside_the_address_space() {
+    let mut element = element(Role::Client);
+    element.token.addr = 0x1_0000;
+    element.index = RmbeIndex::new(3).unwrap();
+    element.size = RmbeSize::new(1).unwrap();
+    assert_eq!(element.address(), Some(0x1_0000 + 2 * 32768));
+    element.token.addr = u64::MAX - 3 * 32768;
+    assert_eq!(element.address(), Some(u64::MAX - 32768));
+    element.token.addr += 1;
+    assert_eq!(element.address(), None);
+}

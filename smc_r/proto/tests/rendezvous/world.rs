@@ -1,0 +1,771 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two hosts, a TCP connection and a link between them, in virtual time.
+//!
+//! A [`Host`] is a small driver written after the rules of the handshake and flow modules: it
+//! carries out every action and event the way a kernel would, and can be told to fail at it.
+
+use crate::facts::{
+    element,
+    end,
+    proposal, //
+};
+use smc_proto::{
+    group::{
+        LinkIx,
+        PeerElement,
+        PeerRmb,
+        PeerTable,
+        Role, //
+    },
+    handshake::{
+        crossed_decline,
+        Action,
+        Client,
+        Contact,
+        Crossed,
+        Failure,
+        Fallback,
+        Local,
+        Peer,
+        Rendezvous,
+        Server, //
+    },
+    llc_flow::{
+        DownReason,
+        Event,
+        Flow,
+        FlowParams,
+        Note,
+        RmbId,
+        Send, //
+    },
+    timer::{
+        FlowTiming,
+        HandshakeTiming,
+        Time, //
+    },
+    wire::{
+        Diagnosis,
+        PeerId, //
+    }, //
+};
+use std::collections::VecDeque;
+
+/// One-way delay of TCP, in milliseconds.
+const TCP_DELAY: u64 = 3;
+/// One-way delay of the link.
+const LINK_DELAY: u64 = 1;
+/// How long a queue pair tries before it gives up on a SEND.
+const RETRIES: u64 = 1_500;
+
+/// How a connection stands on one host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The rendezvous is under way.
+    Pending,
+    /// RDMA.
+    Smc(Peer),
+    /// Plain TCP.
+    Tcp(Fallback),
+    /// The rendezvous failed, TCP was reset by us.
+    Failed(Failure),
+    /// It had an outcome, and was reset later.
+    Aborted,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing gets through on the link any more; senders notice after a while.
+    LinkBreaks,
+    /// As before, and both ends are told at once.
+    PortsDown,
+    /// TCP stands still for so long, in both directions.
+    TcpStalls(u64),
+    /// TCP is reset by something in the middle.
+    TcpResets,
+    /// This host does nothing at all for so long.
+    Sleeps(Role, u64),
+    /// This host's next answer to a question of its rendezvous is a refusal.
+    Refuses(Role),
+    /// This host's LLC messages get lost from now on, while its queue pair believes otherwise.
+    GoesDumb(Role),
+}
+
+/// Something on its way.
+#[derive(Debug, Clone)]
+enum Event2 {
+    Tcp {
+        to: Role,
+        bytes: Vec<u8>,
+    },
+    Eof {
+        to: Role,
+    },
+    Reset {
+        to: Role,
+    },
+    Llc {
+        to: Role,
+        message: [u8; 44],
+    },
+    Sent {
+        to: Role,
+        note: Option<Note>,
+        ok: bool,
+    },
+    Wake {
+        to: Role,
+    },
+}
+
+/// The machine of a host.
+pub enum Machine {
+    Client(Box<Client>),
+    Server(Box<Server>),
+}
+
+impl Machine {
+    pub fn common(&mut self) -> &mut dyn Rendezvous {
+        match self {
+            Self::Client(client) => client.as_mut(),
+            Self::Server(server) => server.as_mut(),
+        }
+    }
+
+    pub fn shared(&self) -> &dyn Rendezvous {
+        match self {
+            Self::Client(client) => client.as_ref(),
+            Self::Server(server) => server.as_ref(),
+        }
+    }
+}
+
+/// One host: a driver in miniature.
+pub struct Host {
+    role: Role,
+    id: PeerId,
+    machine: Machine,
+    pub flow: Option<Flow>,
+    pub rmbs: Vec<PeerRmb>,
+    pub fate: Fate,
+    /// Bytes of the stream that nobody has read.
+    stream: VecDeque<u8>,
+    eof: bool,
+    reset: bool,
+    /// What the application read from TCP after a fallback.
+    pub data: Vec<u8>,
+    may_cross: bool,
+    /// The queue pair can receive, and send.
+    qp_up: bool,
+    refuse: bool,
+    dumb: bool,
+    asleep_until: u64,
+    pub claimed: Option<PeerElement>,
+    pub events: Vec<Event>,
+    pub spare_held: bool,
+    /// Serve the next contact from the existing group.
+    pub subsequent: bool,
+}
+
+/// What hosts do to the world.
+enum Deed {
+    Tcp(Vec<u8>),
+    Reset,
+    Post(Send),
+}
+
+impl Host {
+    fn new(role: Role, now: Time) -> Self {
+        let id = PeerId([role as u8 + 1; 8]);
+        let machine = match role {
+            Role::Client => Machine::Client(Box::new(Client::new(id, HandshakeTiming::DEFAULT))),
+            Role::Server => {
+                Machine::Server(Box::new(Server::new(id, HandshakeTiming::DEFAULT, now)))
+            }
+        };
+        Self {
+            role,
+            id,
+            machine,
+            flow: None,
+            rmbs: vec![PeerRmb::EMPTY; 16],
+            fate: Fate::Pending,
+            stream: VecDeque::new(),
+            eof: false,
+            reset: false,
+            data: Vec::new(),
+            may_cross: false,
+            qp_up: false,
+            refuse: false,
+            dumb: false,
+            asleep_until: 0,
+            claimed: None,
+            events: Vec::new(),
+            spare_held: false,
+            subsequent: false,
+        }
+    }
+
+    fn local(&self) -> Local {
+        Local {
+            link: end(self.role),
+            element: element(self.role),
+        }
+    }
+
+    fn new_flow(&self) -> Flow {
+        let mut flow = Flow::new(FlowParams {
+            role: self.role,
+            max_links: 2,
+            max_connections: 255,
+            user_id: 7,
+            seed: 99,
+            timing: FlowTiming::DEFAULT,
+        });
+        assert!(flow.add_connection());
+        flow
+    }
+
+    /// One run of the work item.
+    fn work(&mut self, now: Time, deeds: &mut Vec<Deed>) {
+        if self.fate == Fate::Pending {
+            if self.reset {
+                self.machine.common().handle_reset();
+            }
+            self.machine.common().handle_timeout(now);
+            self.act(now, deeds);
+        }
+        if let Some(flow) = self.flow.as_mut() {
+            flow.handle_timeout(now);
+        }
+        self.drain_flow(now, deeds);
+        while self.fate == Fate::Pending {
+            let want = self.machine.shared().want();
+            if want == 0 {
+                break;
+            }
+            let n = want.min(self.stream.len());
+            if n != 0 {
+                let bytes: Vec<u8> = self.stream.drain(..n).collect();
+                self.machine.common().handle_bytes(&bytes, now);
+            } else if self.eof {
+                self.machine.common().handle_eof();
+                self.act(now, deeds);
+                break;
+            } else {
+                break;
+            }
+            self.act(now, deeds);
+        }
+        self.after(deeds);
+    }
+
+    /// What a decided connection does with TCP.
+    fn after(&mut self, deeds: &mut Vec<Deed>) {
+        match self.fate {
+            Fate::Tcp(_) if self.reset => self.fate = Fate::Aborted,
+            Fate::Tcp(_) => self.read_data(),
+            Fate::Smc(_) if self.reset => self.abort(),
+            Fate::Smc(_) if !self.stream.is_empty() => {
+                // A Decline that comes too late, or whatever: nothing is expected on TCP.
+                deeds.push(Deed::Reset);
+                self.abort();
+            }
+            _ => {}
+        }
+    }
+
+    fn abort(&mut self) {
+        self.fate = Fate::Aborted;
+        self.drop_group();
+    }
+
+    fn drop_group(&mut self) {
+        if let Some(flow) = self.flow.as_mut() {
+            flow.abandon();
+        }
+        self.flow = None;
+        self.qp_up = false;
+        self.spare_held = false;
+    }
+
+    fn read_data(&mut self) {
+        if self.may_cross {
+            let peeked: Vec<u8> = self.stream.iter().copied().collect();
+            match crossed_decline(&peeked) {
+                Crossed::NeedMore => return,
+                Crossed::No => {}
+                Crossed::Decline(n) => {
+                    self.stream.drain(..n);
+                }
+            }
+            self.may_cross = false;
+        }
+        self.data.extend(self.stream.drain(..));
+    }
+
+    fn contact(&mut self, now: Time) {
+        let refuse = core::mem::take(&mut self.refuse);
+        let local = self.local();
+        let contact = match (&self.machine, refuse) {
+            (_, true) => Contact::Refuse(Diagnosis::MEMORY),
+            (Machine::Server(_), _) if self.subsequent => Contact::Subsequent(local),
+            (Machine::Server(_), _) => {
+                self.flow = Some(self.new_flow());
+                Contact::First(local)
+            }
+            (Machine::Client(client), _) => {
+                let offer = *client.offer().expect("an offer");
+                if offer.first_contact {
+                    self.qp_up = true;
+                    let mut flow = self.new_flow();
+                    flow.start(local.link, offer.link, None, now);
+                    self.flow = Some(flow);
+                    Contact::First(local)
+                } else {
+                    match self.flow.as_mut() {
+                        None => Contact::OutOfSync,
+                        Some(flow) if flow.find_link(&offer.link).is_none() => {
+                            Contact::Refuse(Diagnosis::UNKNOWN_LINK)
+                        }
+                        Some(flow) => {
+                            assert!(flow.add_connection());
+                            Contact::Subsequent(local)
+                        }
+                    }
+                }
+            }
+        };
+        let answer = match &mut self.machine {
+            Machine::Client(client) => client.handle_contact(contact, now),
+            Machine::Server(server) => server.handle_contact(contact, now),
+        };
+        assert_eq!(answer, Ok(()));
+    }
+
+    fn act(&mut self, now: Time, deeds: &mut Vec<Deed>) {
+        while let Some(action) = self.machine.common().poll() {
+            match action {
+                Action::Send => deeds.push(Deed::Tcp(self.machine.shared().outgoing().to_vec())),
+                Action::Contact => self.contact(now),
+                Action::ConnectLink(peer) => {
+                    let Machine::Server(server) = &mut self.machine else {
+                        panic!("a client connects its link before it answers");
+                    };
+                    assert_eq!(peer, end(Role::Client));
+                    let answer = if core::mem::take(&mut self.refuse) {
+                        server.handle_link_refused(Diagnosis::READY_LINK)
+                    } else {
+                        self.qp_up = true;
+                        server.handle_link_connected(now)
+                    };
+                    assert_eq!(answer, Ok(()));
+                }
+                Action::StartLink => {
+                    let flow = self.flow.as_mut().expect("a group");
+                    let spare = smc_proto::group::LinkEnd {
+                        qp: smc_proto::wire::QpNum::new(0x999).unwrap(),
+                        ..end(self.role)
+                    };
+                    self.spare_held = true;
+                    flow.start(end(self.role), end(self.role.peer()), Some(spare), now);
+                    self.drain_flow(now, deeds);
+                }
+                Action::Established(peer) => {
+                    assert_eq!(peer.id, PeerId([self.role.peer() as u8 + 1; 8]));
+                    assert_eq!(peer.element, element(self.role.peer()));
+                    self.fate = Fate::Smc(peer);
+                    let mut table = PeerTable::new(&mut self.rmbs);
+                    let claim = table.claim(LinkIx::FIRST, &peer.element).expect("room");
+                    self.claimed = Some(claim.element());
+                    let flow = self.flow.as_ref().expect("a group");
+                    if !flow.is_usable() {
+                        // It ended in the same moment.
+                        deeds.push(Deed::Reset);
+                        self.abort();
+                    }
+                }
+                Action::Fallback(fallback) => {
+                    self.fate = Fate::Tcp(fallback);
+                    self.may_cross = fallback.may_cross;
+                    self.drop_group();
+                    deeds.push(Deed::Tcp(hello(self.role)));
+                }
+                Action::Fail(failure) => {
+                    self.fate = Fate::Failed(failure);
+                    self.drop_group();
+                    deeds.push(Deed::Reset);
+                }
+            }
+        }
+    }
+
+    fn drain_flow(&mut self, now: Time, deeds: &mut Vec<Deed>) {
+        while let Some(event) = self.flow.as_mut().and_then(Flow::poll_event) {
+            self.events.push(event);
+            match event {
+                Event::FirstContact(result) => {
+                    let _ = self.machine.common().handle_link(result, now);
+                    self.act(now, deeds);
+                }
+                Event::SpareFree => {
+                    assert!(self.spare_held);
+                    self.spare_held = false;
+                }
+                Event::Down(_) => {
+                    if let Fate::Smc(_) = self.fate {
+                        deeds.push(Deed::Reset);
+                        self.fate = Fate::Aborted;
+                    }
+                }
+                Event::Release => {
+                    self.qp_up = false;
+                }
+                _ => {}
+            }
+        }
+        while let Some(send) = self.flow.as_mut().and_then(Flow::poll_send) {
+            deeds.push(Deed::Post(send));
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let flow = self.flow.as_ref().and_then(Flow::next_deadline);
+        let machine = match self.fate {
+            Fate::Pending => self.machine.shared().next_deadline(),
+            _ => None,
+        };
+        smc_proto::timer::earlier(flow, machine)
+    }
+}
+
+/// What the application of one side writes after a fallback.
+pub fn hello(role: Role) -> Vec<u8> {
+    match role {
+        Role::Client => b"hello from the client".to_vec(),
+        Role::Server => b"hi, this is the server speaking".to_vec(),
+    }
+}
+
+/// Both hosts and all that is between them.
+pub struct World {
+    pub now: u64,
+    pub client: Host,
+    pub server: Host,
+    queue: Vec<(u64, u64, Event2)>,
+    sequence: u64,
+    link_broken: bool,
+    tcp_stalled_until: u64,
+    tcp_dead: bool,
+    /// Number of things that have happened.
+    pub steps: usize,
+    fault: Option<(usize, Fault)>,
+}
+
+impl World {
+    /// Two hosts with a TCP connection, the client about to propose. At the step with the given
+    /// number something goes wrong.
+    pub fn new(fault: Option<(usize, Fault)>) -> Self {
+        let start = Time::from_millis(1_000);
+        let mut world = Self {
+            now: 1_000,
+            client: Host::new(Role::Client, start),
+            server: Host::new(Role::Server, start),
+            queue: Vec::new(),
+            sequence: 0,
+            link_broken: false,
+            tcp_stalled_until: 0,
+            tcp_dead: false,
+            steps: 0,
+            fault,
+        };
+        let id = world.client.id;
+        let Machine::Client(client) = &mut world.client.machine else {
+            unreachable!();
+        };
+        client.propose(&proposal(id), start).unwrap();
+        world.run_host(Role::Client);
+        world
+    }
+
+    pub fn host(&mut self, role: Role) -> &mut Host {
+        match role {
+            Role::Client => &mut self.client,
+            Role::Server => &mut self.server,
+        }
+    }
+
+    fn push(&mut self, at: u64, event: Event2) {
+        self.sequence += 1;
+        self.queue.push((at, self.sequence, event));
+    }
+
+    fn tcp_time(&self) -> u64 {
+        (self.now + TCP_DELAY).max(self.tcp_stalled_until)
+    }
+
+    fn run_host(&mut self, role: Role) {
+        let now = self.now;
+        let host = self.host(role);
+        if host.asleep_until > now {
+            let at = host.asleep_until;
+            self.push(at, Event2::Wake { to: role });
+            return;
+        }
+        let mut deeds = Vec::new();
+        host.work(Time::from_millis(now), &mut deeds);
+        self.carry_out(role, deeds);
+    }
+
+    fn carry_out(&mut self, role: Role, deeds: Vec<Deed>) {
+        let to = role.peer();
+        for deed in deeds {
+            match deed {
+                Deed::Tcp(bytes) if !self.tcp_dead => {
+                    let at = self.tcp_time();
+                    self.push(at, Event2::Tcp { to, bytes });
+                }
+                Deed::Tcp(_) => {}
+                Deed::Reset => {
+                    let at = self.tcp_time();
+                    self.push(at, Event2::Reset { to });
+                }
+                Deed::Post(send) => self.post(role, send),
+            }
+        }
+    }
+
+    fn post(&mut self, role: Role, send: Send) {
+        let to = role.peer();
+        let dumb = self.host(role).dumb;
+        let sender_up = self.host(role).qp_up;
+        let receiver_up = self.host(to).qp_up;
+        let note = send.note;
+        if sender_up && receiver_up && !self.link_broken {
+            if !dumb {
+                let at = self.now + LINK_DELAY;
+                self.push(
+                    at,
+                    Event2::Llc {
+                        to,
+                        message: send.message,
+                    },
+                );
+            }
+            let at = self.now + 2 * LINK_DELAY;
+            self.push(
+                at,
+                Event2::Sent {
+                    to: role,
+                    note,
+                    ok: true,
+                },
+            );
+        } else {
+            let at = self.now + RETRIES;
+            self.push(
+                at,
+                Event2::Sent {
+                    to: role,
+                    note,
+                    ok: false,
+                },
+            );
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::LinkBreaks => self.link_broken = true,
+            Fault::PortsDown => {
+                self.link_broken = true;
+                for role in [Role::Client, Role::Server] {
+                    let now = Time::from_millis(self.now);
+                    if let Some(flow) = self.host(role).flow.as_mut() {
+                        flow.handle_link_failed(LinkIx::FIRST, now);
+                    }
+                    self.run_host(role);
+                }
+            }
+            Fault::TcpStalls(span) => {
+                self.tcp_stalled_until = self.now + span;
+                let until = self.tcp_stalled_until;
+                for (at, _, event) in &mut self.queue {
+                    if matches!(
+                        event,
+                        Event2::Tcp { .. } | Event2::Eof { .. } | Event2::Reset { .. }
+                    ) {
+                        *at = (*at).max(until);
+                    }
+                }
+            }
+            Fault::TcpResets => {
+                self.tcp_dead = true;
+                for to in [Role::Client, Role::Server] {
+                    self.push(self.now, Event2::Reset { to });
+                }
+            }
+            Fault::Sleeps(role, span) => {
+                let until = self.now + span;
+                self.host(role).asleep_until = until;
+            }
+            Fault::Refuses(role) => self.host(role).refuse = true,
+            Fault::GoesDumb(role) => self.host(role).dumb = true,
+        }
+    }
+
+    /// The next thing happens. False if there is none before the given moment.
+    pub fn step(&mut self, until: u64) -> bool {
+        if let Some((step, fault)) = self.fault {
+            if step == self.steps {
+                self.fault = None;
+                self.strike(fault);
+            }
+        }
+        let next = self
+            .queue
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, (at, sequence, _))| (*at, *sequence))
+            .map(|(place, (at, ..))| (place, *at));
+        let timer = [Role::Client, Role::Server]
+            .into_iter()
+            .filter_map(|role| {
+                let asleep = self.host(role).asleep_until;
+                let at = self.host(role).deadline()?.as_millis().max(asleep);
+                Some((at, role))
+            })
+            .min_by_key(|(at, _)| *at);
+        let event = match (next, timer) {
+            (Some((place, at)), Some((due, _))) if at <= due => Ok((place, at)),
+            (Some((place, at)), None) => Ok((place, at)),
+            (_, Some((due, role))) => Err((due, role)),
+            (None, None) => return false,
+        };
+        let at = match event {
+            Ok((_, at)) | Err((at, _)) => at,
+        };
+        if at > until {
+            return false;
+        }
+        self.now = self.now.max(at);
+        self.steps += 1;
+        match event {
+            Ok((place, _)) => {
+                let (_, _, event) = self.queue.remove(place);
+                self.happen(event);
+            }
+            Err((_, role)) => self.run_host(role),
+        }
+        true
+    }
+
+    fn happen(&mut self, event: Event2) {
+        let now = Time::from_millis(self.now);
+        let to = match &event {
+            Event2::Tcp { to, .. }
+            | Event2::Eof { to }
+            | Event2::Reset { to }
+            | Event2::Llc { to, .. }
+            | Event2::Sent { to, .. }
+            | Event2::Wake { to } => *to,
+        };
+        if self.host(to).asleep_until > self.now && !matches!(event, Event2::Wake { .. }) {
+            // Whatever comes waits until the host wakes up; the order stays.
+            let at = self.host(to).asleep_until;
+            self.push(at, event);
+            return;
+        }
+        let host = self.host(to);
+        match event {
+            Event2::Tcp { bytes, .. } => host.stream.extend(bytes),
+            Event2::Eof { .. } => host.eof = true,
+            Event2::Reset { .. } => host.reset = true,
+            Event2::Llc { message, .. } => {
+                if host.qp_up {
+                    if let Some(flow) = host.flow.as_mut() {
+                        let mut table = PeerTable::new(&mut host.rmbs);
+                        flow.handle_received(LinkIx::FIRST, &message, &mut table, now);
+                    }
+                }
+            }
+            Event2::Sent { note, ok, .. } => {
+                if let Some(flow) = host.flow.as_mut() {
+                    match note {
+                        Some(note) => flow.handle_sent(note, ok, now),
+                        None if !ok => flow.handle_link_failed(LinkIx::FIRST, now),
+                        None => {}
+                    }
+                }
+            }
+            Event2::Wake { .. } => {}
+        }
+        self.run_host(to);
+    }
+
+    /// Lets things happen for so long.
+    pub fn run(&mut self, span: u64) {
+        let until = self.now + span;
+        let mut budget = 10_000;
+        while self.step(until) {
+            budget -= 1;
+            assert_ne!(budget, 0, "the hosts keep each other busy");
+        }
+        self.now = until;
+    }
+
+    /// The client announces a further buffer on the link that is up.
+    pub fn announce(&mut self, role: Role, id: RmbId) {
+        let now = Time::from_millis(self.now);
+        let token = smc_proto::wire::RToken {
+            rkey: smc_proto::wire::RKey(0x1000 + u32::from(id.0)),
+            addr: 0x10_0000 * u64::from(id.0 + 1),
+        };
+        let host = self.host(role);
+        host.flow
+            .as_mut()
+            .unwrap()
+            .announce(id, token, now)
+            .unwrap();
+        self.run_host(role);
+    }
+
+    /// One side ends the group.
+    pub fn shut_down(&mut self, role: Role) {
+        let now = Time::from_millis(self.now);
+        let flow = self.host(role).flow.as_mut().unwrap();
+        flow.shut_down(smc_proto::llc_flow::ShutDown::Operator, now);
+        self.run_host(role);
+    }
+}
+
+/// True if both applications see the same world.
+pub fn consistent(world: &World) -> Result<(), String> {
+    let (client, server) = (&world.client, &world.server);
+    let agree = match (client.fate, server.fate) {
+        (Fate::Smc(_), Fate::Smc(_)) => true,
+        (Fate::Tcp(_), Fate::Tcp(_)) => {
+            client.data == hello(Role::Server) && server.data == hello(Role::Client)
+        }
+        (Fate::Failed(_) | Fate::Aborted, Fate::Failed(_) | Fate::Aborted) => true,
+        _ => false,
+    };
+    if agree {
+        Ok(())
+    } else {
+        Err(format!(
+            "client {:?} {:?}, server {:?} {:?}",
+            client.fate,
+            String::from_utf8_lossy(&client.data),
+            server.fate,
+            String::from_utf8_lossy(&server.data),
+        ))
+    }
+}
+
+/// True if the group of a host ended like this.
+pub fn went_down(host: &Host, reason: DownReason) -> bool {
+    host.events.contains(&Event::Down(reason)) && host.events.last() == Some(&Event::Release)
+}
