@@ -81,7 +81,6 @@ impl Conn {
         let owed = !self.down && self.want > self.tx.sent;
         match self.tx.state {
             State::PeerAbortWait => Some(Timer::AbortWait),
-            State::Closed => owed.then_some(Timer::AbortWait),
             State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait
                 if self.tx.sent >= Fin::Closed =>
             {
@@ -91,7 +90,7 @@ impl Conn {
                     Timer::AbortWait
                 })
             }
-            State::ProcessAbort => None,
+            State::Closed | State::ProcessAbort => None,
             _ if self.app_closed => owed.then_some(Timer::Drain),
             _ if self.send_unsent() > 0 && self.is_corked() => Some(Timer::Cork),
             _ => None,
@@ -117,9 +116,9 @@ impl Conn {
                 }
             }
             Timer::CloseWait | Timer::AbortWait => {
+                // An A that found no slot so far stays owed: without it there might be no
+                // completion for what is in flight.
                 self.step(Event::Expired);
-                self.want = self.tx.sent;
-                self.purged = true;
                 if timer == Timer::CloseWait {
                     self.fail(ConnError::TimedOut);
                 }

@@ -119,6 +119,10 @@ impl Conn {
             self.confirmed = self.confirmed.advance(self.ring, n);
         }
         self.tx.written = self.confirmed;
+        if self.rx_fin >= Fin::Closed {
+            // The peer reads nothing more: what was under way is not repeated.
+            self.committed = self.tx.written;
+        }
         let n = amount(self.peer_consumed.total, self.confirmed.total);
         self.tx.produced = self.peer.advance(self.peer_consumed.cursor, n);
         if let Some(mark) = lost.filter(|&mark| mark > self.confirmed.total) {

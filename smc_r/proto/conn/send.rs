@@ -213,7 +213,7 @@ impl Conn {
 
     /// Decides what the next transmit consists of.
     fn plan(&self) -> Option<Plan> {
-        if self.tx.sent >= Fin::Closed || (self.purged && self.want != Fin::Abort) {
+        if self.tx.sent >= Fin::Closed || (self.is_over() && self.want <= self.tx.sent) {
             // Neither a write nor a message may follow C or A.
             return None;
         }

@@ -133,6 +133,7 @@ pub struct Host {
 
     /// What the application and the world did.
     pub shut: bool,
+    shut_both: bool,
     pub closed: bool,
     aborted: bool,
     tcp_reset_seen: bool,
@@ -204,6 +205,7 @@ impl World {
                 mark: None,
                 oob_read: false,
                 shut: false,
+                shut_both: false,
                 closed: false,
                 aborted: false,
                 tcp_reset_seen: false,
@@ -675,7 +677,11 @@ impl World {
     fn application(&mut self, i: usize) {
         match self.rng.below(14) {
             0..=2 => {
-                let top = self.config.ring[i].saturating_mul(3);
+                let element = self.config.element[1 - i];
+                let mut top = (self.config.ring[i] * 3).min(element * 50);
+                if self.config.max_transmit > 0 {
+                    top = top.min(self.config.max_transmit * 2000);
+                }
                 let n = self.rng.size(1, top);
                 let urgent = self.config.urgent && self.rng.percent(20);
                 let h = &mut self.hosts[i];
@@ -715,6 +721,7 @@ impl World {
                 }
                 2 => {
                     self.hosts[i].shut = true;
+                    self.hosts[i].shut_both = true;
                     let events = self.hosts[i].conn.shutdown_both();
                     self.after(i, events);
                 }
@@ -858,7 +865,8 @@ impl World {
         for i in 0..2 {
             let sender = &self.hosts[i];
             let reader = &self.hosts[1 - i];
-            if reader.closed {
+            if reader.closed || reader.shut_both {
+                // It said that it reads nothing more.
                 continue;
             }
             assert_eq!(sender.conn.error(), None);
@@ -869,7 +877,7 @@ impl World {
                 1 - i,
                 self.report()
             );
-            assert_eq!(sender.conn.send_unsent(), 0);
+            assert_eq!(sender.conn.send_unsent(), 0, "{:?}", self.report());
             assert_eq!(sender.to_send, 0, "a writer is stuck");
             let ended = sender.shut || sender.closed;
             assert_eq!(reader.conn.eof(), ended || reader.conn.state() == State::Closed);
