@@ -373,7 +373,7 @@ impl Client for Clients {
 
     fn add(&self, device: &ib::Device) -> Result<Arc<Self::Data>> {
         if !device.ports().any(|port| device.is_roce(port)) {
-            return Err(EOPNOTSUPP);
+            return Err(ENODEV);
         }
         let inner = Inner {
             ib: Some(device.hold()),

@@ -26,6 +26,19 @@ use kernel::{
     sync::Arc, //
 };
 
+/// How long to wait for an acknowledgement, 4.096 µs shifted left by this: 0.54 s.
+const ACK_TIMEOUT: u8 = 17;
+
+/// How often to send again then. 7, the largest value, is for ever in the software RoCE of Linux,
+/// which with it never finds out that the peer is gone.
+const RETRIES: u8 = 6;
+
+/// How often to send again when the peer has no receive posted: for ever.
+const RNR_RETRIES: u8 = 7;
+
+/// How long the peer is to wait before that, as a code: 0.06 ms.
+const RNR_TIMER: u8 = 5;
+
 /// Where completions are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollContext {
@@ -223,7 +236,7 @@ impl Qp {
         attr.dest_qp_num = peer.qp;
         attr.rq_psn = peer.psn & 0xff_ffff;
         attr.max_dest_rd_atomic = 1;
-        attr.min_rnr_timer = 5;
+        attr.min_rnr_timer = RNR_TIMER;
         // SAFETY: The device is valid.
         attr.ah_attr.type_ = unsafe { bindings::rdma_ah_find_type(device, local.port) };
         attr.ah_attr.port_num = local.port;
@@ -259,9 +272,9 @@ impl Qp {
         }
         let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
         attr.qp_state = bindings::ib_qp_state_IB_QPS_RTS;
-        attr.timeout = 15;
-        attr.retry_cnt = 7;
-        attr.rnr_retry = 7;
+        attr.timeout = ACK_TIMEOUT;
+        attr.retry_cnt = RETRIES;
+        attr.rnr_retry = RNR_RETRIES;
         attr.sq_psn = local.psn & 0xff_ffff;
         attr.max_rd_atomic = 1;
         self.modify(
