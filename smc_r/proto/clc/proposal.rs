@@ -559,9 +559,10 @@ impl fmt::Display for Prefixes {
                 write!(f, "{a}.{b}.{c}.{d}/{}", subnet.len)
             }
             Self::V6(prefixes) => {
-                for (i, prefix) in prefixes.iter().enumerate() {
-                    let comma = if i == 0 { "" } else { "," };
+                let mut comma = "";
+                for prefix in prefixes {
                     write!(f, "{comma}{}/{}", Gid(prefix.prefix), prefix.len)?;
+                    comma = ",";
                 }
                 Ok(())
             }

@@ -363,9 +363,10 @@ impl DeleteRkey {
 
 impl fmt::Display for DeleteRkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, rkey) in self.rkeys.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
+        let mut comma = "";
+        for rkey in &self.rkeys {
             write!(f, "{comma}{rkey}")?;
+            comma = ", ";
         }
         if self.negative {
             write!(f, ", unknown {:#010b}", self.error_mask)?;

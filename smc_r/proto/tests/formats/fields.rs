@@ -485,10 +485,13 @@ fn cdc_messages() {
     assert_eq!(Cdc::parse(&tv(32)), Ok(expected));
 }
 
+/// A bit of a byte of flags and how to ask for it.
+type Flag<T> = (u8, fn(&T) -> bool);
+
 #[test]
 fn every_flag_of_a_cdc_message() {
     let mut bytes = tv(27);
-    let prod: [(u8, fn(&ProdFlags) -> bool); 5] = [
+    let prod: [Flag<ProdFlags>; 5] = [
         (0x80, |flags| flags.blocked),
         (0x40, |flags| flags.urgent_pending),
         (0x20, |flags| flags.urgent_present),
@@ -503,7 +506,7 @@ fn every_flag_of_a_cdc_message() {
     }
     bytes[24] = 0x07;
     assert_eq!(Cdc::parse(&bytes).unwrap().prod_flags, ProdFlags::default());
-    let state: [(u8, fn(&StateFlags) -> bool); 3] = [
+    let state: [Flag<StateFlags>; 3] = [
         (0x80, |flags| flags.done),
         (0x40, |flags| flags.closed),
         (0x20, |flags| flags.aborted),
