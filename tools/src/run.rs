@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `smc_run`: starts a program with the preload library, so that its TCP sockets become SMC sockets.
+//! `smc_run`: starts a program with the preload library, so that its TCP sockets become SMC ones.
 
 use crate::sys;
 use clap::builder::ValueParser;

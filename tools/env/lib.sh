@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# What the scripts of tools/env share; sourced. The cache holds everything that is downloaded or
+# prepared; each entry is made in a temporary folder, stamped with a key and checksums, and renamed.
+
+env_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top_dir=$(cd "$env_dir/../.." && pwd)
+SMC_CACHE=${SMC_CACHE:-$HOME/.cache/smc-rs}
+rootfs=$SMC_CACHE/rootfs
+suite=trixie
+
+say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
+
+die() {
+	printf 'error: %s\n' "$1" >&2
+	shift
+	[ $# -eq 0 ] || printf '  next: %s\n' "$@" >&2
+	exit 1
+}
+
+need_root() {
+	[ "$(id -u)" -eq 0 ] && return
+	die "$1 needs root: it makes a Debian root file system and runs programs inside it" \
+		"run the same command as root or through sudo"
+}
+
+need_amd64() {
+	[ "$(uname -m)" = x86_64 ] || die "only x86-64 is supported, this machine is $(uname -m)"
+}
+
+# need_space MIB DIR: refuses early rather than in the middle of unpacking.
+need_space() {
+	local have
+	mkdir -p "$2" || die "cannot create $2" "set SMC_CACHE to a folder that can be written"
+	have=$(df -Pm "$2" | awk 'NR == 2 { print $4 }')
+	[ "$have" -ge "$1" ] && return
+	die "$2 has $have MiB free, $1 MiB are needed" \
+		"free some space, or set SMC_CACHE to a folder on a larger disk"
+}
+
+# lock_cache: one process changes the cache at a time; the lock ends with the process.
+lock_cache() {
+	mkdir -p "$SMC_CACHE" || die "cannot create $SMC_CACHE" "set SMC_CACHE to another folder"
+	exec 9>"$SMC_CACHE/lock"
+	flock -n 9 && return
+	say "waiting for another process that fills $SMC_CACHE"
+	flock 9
+}
+
+# script_key FILE...: changes whenever one of the files does.
+script_key() { cat "$@" | sha256sum | cut -c1-16; }
+
+# stamp DIR KEY FILE...: records the key and the checksums of the files (relative to DIR).
+stamp() {
+	local dir=$1 key=$2
+	shift 2
+	(cd "$dir" && { echo "# $key" && sha256sum -- "$@"; } >.stamp.new && mv .stamp.new .stamp)
+}
+
+# verify DIR KEY: is the entry complete, made by these scripts, and undamaged?
+verify() {
+	[ -f "$1/.stamp" ] && [ "$(head -n 1 "$1/.stamp")" = "# $2" ] &&
+		(cd "$1" && tail -n +2 .stamp | sha256sum --check --status 2>/dev/null)
+}
+
+rootfs_key() { script_key "$env_dir/make-rootfs" "$env_dir/packages"; }
+kernel_key() { script_key "$env_dir/prepare-kernel"; }
+
+# debian_mirror: the archive the host uses, or nothing where it does not say.
+debian_mirror() {
+	# shellcheck disable=SC2016 # the variables are apt's
+	apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 2>/dev/null |
+		grep -E '/debian/?$' | sort | uniq -c | sort -rn | awk 'NR == 1 { print $2 }'
+}
+
+# ca_bundle: the certificates this host trusts.
+ca_bundle() {
+	local f
+	for f in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
+		if [ -n "$f" ] && [ -f "$f" ]; then
+			readlink -f "$f"
+			return
+		fi
+	done
+}
+
+# native_host: can this machine's own tool chain build for Debian's kernels?
+native_host() {
+	[ -z "${SMC_CHROOT:-}" ] || return 1
+	# shellcheck disable=SC1091
+	[ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$suite" ] || return 1
+	local tool
+	for tool in /usr/bin/rustc /usr/bin/bindgen x86_64-linux-gnu-gcc-14 make bc flex bison; do
+		command -v "$tool" >/dev/null || return 1
+	done
+	[ -d /usr/lib/rustlib/src ] || [ -d "$(/usr/bin/rustc --print sysroot)/lib/rustlib/src" ]
+}
+
+# in_env CMD...: runs a command where the tool chain is.
+in_env() {
+	if native_host; then
+		"$@"
+	else
+		"$env_dir/enter" -- "$@"
+	fi
+}

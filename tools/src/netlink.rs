@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests to the kernel over netlink, and the framing of its answers.
+
+use netlink_packet_core::{
+    NetlinkBuffer, NlasIterator, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP,
+    NLM_F_DUMP_INTR, NLM_F_REQUEST,
+};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_SOCK_DIAG};
+use socket2::SockRef;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// Numbers below are netlink's own.
+const NLMSG_MIN_TYPE: u16 = 16;
+const NLMSGERR_ATTR_MSG: u16 = 1;
+const HEADER_LEN: usize = 16;
+
+const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+
+/// The kernel answers at once or not at all.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Dumps that raced with changes are repeated this often.
+const DUMP_TRIES: u32 = 3;
+
+/// Why a request failed.
+#[derive(Debug)]
+pub enum Error {
+    /// A system call failed.
+    System(&'static str, io::Error),
+    /// The kernel refused, perhaps with a reason in words.
+    Kernel(i32, Option<String>),
+    /// The kernel does not have the family, so the module is not loaded.
+    NoFamily(&'static str),
+    /// The answer cannot be understood.
+    Malformed(Malformed),
+}
+
+/// What is wrong with an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(error: Malformed) -> Self {
+        Error::Malformed(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::System(call, error) => write!(f, "{call}: {error}"),
+            Error::Kernel(errno, message) => {
+                write!(f, "{}", io::Error::from_raw_os_error(*errno))?;
+                message
+                    .iter()
+                    .try_for_each(|message| write!(f, ": {message}"))
+            }
+            Error::NoFamily(name) => write!(f, "the kernel does not offer {name}"),
+            Error::Malformed(error) => write!(f, "the kernel's answer is malformed: {error}"),
+        }
+    }
+}
+
+/// One message of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A message of the family asked.
+    Data(&'a [u8]),
+    /// The request is through, with an error number or zero.
+    End(i32, Option<String>),
+}
+
+/// Takes a datagram apart. Messages that do not belong to the request are left out; `interrupted`
+/// is set if the dump raced with a change.
+pub fn parse<'a>(
+    datagram: &'a [u8],
+    sequence: u32,
+    interrupted: &mut bool,
+) -> Result<Vec<Event<'a>>, Malformed> {
+    let mut events = Vec::new();
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let message =
+            NetlinkBuffer::new_checked(rest).map_err(|error| Malformed(error.to_string()))?;
+        let length = message.length() as usize;
+        let payload = rest.get(HEADER_LEN..length).unwrap_or_default();
+        let next = length
+            .checked_add(3)
+            .map_or(rest.len(), |length| length & !3);
+        if message.sequence_number() == sequence {
+            *interrupted |= message.flags() & NLM_F_DUMP_INTR != 0;
+            match message.message_type() {
+                NLMSG_ERROR => events.push(end(payload, message.flags(), true)?),
+                NLMSG_DONE => events.push(end(payload, message.flags(), false)?),
+                kind if kind >= NLMSG_MIN_TYPE => events.push(Event::Data(payload)),
+                _ => {}
+            }
+        }
+        rest = rest.get(next..).unwrap_or_default();
+    }
+    Ok(events)
+}
+
+/// An end of either kind: an error number, then for errors the request it is about, and attributes.
+fn end(payload: &[u8], flags: u16, error: bool) -> Result<Event<'static>, Malformed> {
+    let Some((code, rest)) = payload.split_first_chunk::<4>() else {
+        // The end of a dump may come without a code.
+        return if error {
+            Err(Malformed("error without a code".into()))
+        } else {
+            Ok(Event::End(0, None))
+        };
+    };
+    let errno = i32::from_ne_bytes(*code)
+        .checked_neg()
+        .filter(|errno| *errno >= 0);
+    let errno = errno.ok_or_else(|| Malformed("error code is not negative".into()))?;
+    let mut attributes = rest;
+    if error {
+        let request = rest
+            .first_chunk::<4>()
+            .map_or(0, |length| u32::from_ne_bytes(*length));
+        let request = if flags & NLM_F_CAPPED != 0 {
+            HEADER_LEN
+        } else {
+            request as usize
+        };
+        attributes = rest
+            .get(request.saturating_add(3) & !3..)
+            .unwrap_or_default();
+    }
+    if flags & NLM_F_ACK_TLVS == 0 {
+        attributes = &[];
+    }
+    let message = NlasIterator::new(attributes)
+        .filter_map(Result::ok)
+        .find(|attribute| attribute.kind() == NLMSGERR_ATTR_MSG)
+        .map(|attribute| crate::attr::text(attribute.value()));
+    Ok(Event::End(errno, message))
+}
+
+/// The bytes of a request.
+pub fn request(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+    let length = HEADER_LEN + payload.len();
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend((length as u32).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend(0u32.to_ne_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Appends an attribute.
+pub fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    bytes.extend((value.len() as u16 + 4).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+/// A message of a generic netlink family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Command that the message is the answer of.
+    pub command: u8,
+    /// The attributes' bytes.
+    pub attributes: Vec<u8>,
+}
+
+impl Message {
+    /// Splits the family's header off.
+    pub fn parse(payload: &[u8]) -> Result<Message, Malformed> {
+        match payload {
+            [command, _, _, _, attributes @ ..] => Ok(Message {
+                command: *command,
+                attributes: attributes.to_vec(),
+            }),
+            _ => Err(Malformed("message without a generic netlink header".into())),
+        }
+    }
+}
+
+/// Where answers come from: the kernel, or a test.
+pub trait Source {
+    /// The messages of a dump.
+    fn dump(&mut self, family: &'static str, command: u8) -> Result<Vec<Message>, Error>;
+
+    /// Carries out a command. `attributes` are appended to the request as they are.
+    fn execute(
+        &mut self,
+        family: &'static str,
+        command: u8,
+        attributes: &[u8],
+    ) -> Result<(), Error>;
+
+    /// The messages about sockets of a family; the request's payload is given.
+    fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+}
+
+struct Connection {
+    socket: netlink_sys::Socket,
+    sequence: u32,
+}
+
+impl Connection {
+    fn new(protocol: isize) -> Result<Self, Error> {
+        let system = |call| move |error| Error::System(call, error);
+        let mut socket = netlink_sys::Socket::new(protocol).map_err(system("netlink socket"))?;
+        socket.bind_auto().map_err(system("netlink bind"))?;
+        // Older kernels lack these two; their messages are only less detailed.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_netlink_get_strict_chk(true);
+        SockRef::from(&socket)
+            .set_read_timeout(Some(TIMEOUT))
+            .map_err(system("netlink option"))?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// Sends a request and gives its answer to `on_data`, until the end of it.
+    fn transact(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payload: &[u8],
+        on_data: &mut dyn FnMut(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<bool, Error> {
+        self.sequence += 1;
+        let bytes = request(kind, flags, self.sequence, payload);
+        self.socket
+            .send(&bytes, 0)
+            .map_err(|error| Error::System("netlink send", error))?;
+        let mut interrupted = false;
+        loop {
+            let (datagram, sender) = match self.socket.recv_from_full() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result.map_err(|error| Error::System("netlink receive", error))?,
+            };
+            // Other processes can send to our port as well.
+            if sender.port_number() != 0 {
+                continue;
+            }
+            for event in parse(&datagram, self.sequence, &mut interrupted)? {
+                match event {
+                    Event::Data(payload) => on_data(payload)?,
+                    Event::End(0, _) => return Ok(interrupted),
+                    Event::End(errno, message) => return Err(Error::Kernel(errno, message)),
+                }
+            }
+        }
+    }
+
+    fn collect<T>(
+        &mut self,
+        kind: u16,
+        payload: &[u8],
+        convert: fn(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Error> {
+        let mut items = Vec::new();
+        for _ in 0..DUMP_TRIES {
+            items.clear();
+            let interrupted = self.transact(kind, NLM_F_DUMP, payload, &mut |data| {
+                items.push(convert(data)?);
+                Ok(())
+            })?;
+            if !interrupted {
+                break;
+            }
+        }
+        Ok(items)
+    }
+}
+
+/// The running kernel.
+pub struct Kernel {
+    generic: Connection,
+}
+
+fn generic_payload(command: u8, version: u8, attributes: &[u8]) -> Vec<u8> {
+    let mut payload = vec![command, version, 0, 0];
+    payload.extend(attributes);
+    payload
+}
+
+impl Kernel {
+    /// Opens the connection.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            generic: Connection::new(NETLINK_GENERIC)?,
+        })
+    }
+
+    /// The number of a family. Asking for it loads the module, if there is one to load.
+    fn family(&mut self, name: &'static str) -> Result<u16, Error> {
+        let mut attributes = Vec::new();
+        push_attribute(
+            &mut attributes,
+            CTRL_ATTR_FAMILY_NAME,
+            &[name.as_bytes(), &[0]].concat(),
+        );
+        let payload = generic_payload(CTRL_CMD_GETFAMILY, 1, &attributes);
+        let mut id = None;
+        let answer = self
+            .generic
+            .transact(GENL_ID_CTRL, NLM_F_ACK, &payload, &mut |data| {
+                let message = Message::parse(data)?;
+                id = crate::attr::Attrs::parse(&message.attributes)?.u16(CTRL_ATTR_FAMILY_ID)?;
+                Ok(())
+            });
+        match answer {
+            Err(Error::Kernel(errno, _)) if errno == crate::sys::ENOENT => {
+                Err(Error::NoFamily(name))
+            }
+            Err(error) => Err(error),
+            Ok(_) => Ok(id.ok_or_else(|| Malformed("family without a number".into()))?),
+        }
+    }
+}
+
+impl Source for Kernel {
+    fn dump(&mut self, family: &'static str, command: u8) -> Result<Vec<Message>, Error> {
+        let id = self.family(family)?;
+        self.generic
+            .collect(id, &generic_payload(command, 1, &[]), Message::parse)
+    }
+
+    fn execute(
+        &mut self,
+        family: &'static str,
+        command: u8,
+        attributes: &[u8],
+    ) -> Result<(), Error> {
+        let id = self.family(family)?;
+        let payload = generic_payload(command, 1, attributes);
+        self.generic
+            .transact(id, NLM_F_ACK, &payload, &mut |_| Ok(()))
+            .map(drop)
+    }
+
+    fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut connection = Connection::new(NETLINK_SOCK_DIAG)?;
+        let answer = connection.collect(crate::uapi::SOCK_DIAG_BY_FAMILY, request, |data| {
+            Ok(data.to_vec())
+        });
+        match answer {
+            Err(Error::Kernel(errno, _)) if errno == crate::sys::ENOENT => {
+                Err(Error::NoFamily("sock_diag for SMC (module smc_diag)"))
+            }
+            answer => answer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = request(kind, flags, sequence, payload);
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn events(datagram: &[u8]) -> Result<Vec<Event<'_>>, Malformed> {
+        parse(datagram, 7, &mut false)
+    }
+
+    #[test]
+    fn data_and_end() {
+        let datagram = [
+            message(20, 2, 7, &[1, 2, 3]),
+            message(20, 2, 6, &[9]),
+            message(20, 2, 7, &[]),
+            message(1, 2, 7, &[]),
+            message(NLMSG_DONE, 2, 7, &0i32.to_ne_bytes()),
+        ]
+        .concat();
+        let want = vec![
+            Event::Data(&[1, 2, 3]),
+            Event::Data(&[]),
+            Event::End(0, None),
+        ];
+        assert_eq!(events(&datagram), Ok(want));
+    }
+
+    #[test]
+    fn errors_with_words() {
+        let mut capped = (-22i32).to_ne_bytes().to_vec();
+        capped.extend([0; HEADER_LEN]);
+        push_attribute(&mut capped, NLMSGERR_ATTR_MSG, b"bad id\0");
+        let flags = NLM_F_CAPPED | NLM_F_ACK_TLVS;
+        let datagram = message(NLMSG_ERROR, flags, 7, &capped);
+        assert_eq!(
+            events(&datagram),
+            Ok(vec![Event::End(22, Some("bad id".into()))])
+        );
+
+        // The whole request comes back, and is skipped.
+        let mut whole = (-17i32).to_ne_bytes().to_vec();
+        whole.extend(request(30, 0, 7, &[5; 9]));
+        whole.resize(whole.len().next_multiple_of(4), 0);
+        push_attribute(&mut whole, NLMSGERR_ATTR_MSG, b"exists\0");
+        let datagram = message(NLMSG_ERROR, NLM_F_ACK_TLVS, 7, &whole);
+        assert_eq!(
+            events(&datagram),
+            Ok(vec![Event::End(17, Some("exists".into()))])
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_dump_can_be_an_error() {
+        let datagram = message(NLMSG_DONE, 2, 7, &(-12i32).to_ne_bytes());
+        assert_eq!(events(&datagram), Ok(vec![Event::End(12, None)]));
+        assert_eq!(
+            events(&message(NLMSG_DONE, 2, 7, &[])),
+            Ok(vec![Event::End(0, None)])
+        );
+    }
+
+    #[test]
+    fn interrupted_dumps_are_noticed() {
+        let mut interrupted = false;
+        let datagram = message(20, NLM_F_DUMP_INTR, 7, &[]);
+        parse(&datagram, 7, &mut interrupted).unwrap();
+        assert!(interrupted);
+        interrupted = false;
+        parse(&datagram, 8, &mut interrupted).unwrap();
+        assert!(!interrupted);
+    }
+
+    #[test]
+    fn hostile_framing() {
+        let good = message(20, 2, 7, &[1, 2, 3, 4]);
+        for length in 1..good.len() {
+            assert!(events(&good[..length]).is_err(), "cut to {length}");
+        }
+        for length in [0u32, 15, 21, 1 << 20, u32::MAX] {
+            let mut bad = good.clone();
+            bad[..4].copy_from_slice(&length.to_ne_bytes());
+            assert!(events(&bad).is_err(), "length {length}");
+        }
+        for code in [1i32, i32::MAX, i32::MIN] {
+            assert!(events(&message(NLMSG_ERROR, 0, 7, &code.to_ne_bytes())).is_err());
+        }
+        assert!(events(&message(NLMSG_ERROR, 0, 7, &[1, 2])).is_err());
+        // A length of the request inside that points nowhere.
+        let mut error = (-1i32).to_ne_bytes().to_vec();
+        error.extend([0xff; 16]);
+        let datagram = message(NLMSG_ERROR, NLM_F_ACK_TLVS, 7, &error);
+        assert_eq!(events(&datagram), Ok(vec![Event::End(1, None)]));
+    }
+
+    #[test]
+    fn a_message_needs_its_header() {
+        assert!(Message::parse(&[1, 0, 0]).is_err());
+        let message = Message::parse(&[3, 1, 0, 0, 9]).unwrap();
+        assert_eq!((message.command, &message.attributes[..]), (3, &[9][..]));
+    }
+
+    #[test]
+    fn attributes_are_padded() {
+        let mut bytes = Vec::new();
+        push_attribute(&mut bytes, 5, b"ab\0");
+        assert_eq!(bytes.len(), 8);
+        assert_eq!(bytes[..2], 7u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn the_kernel_knows_its_controller() {
+        let mut kernel = Kernel::new().unwrap();
+        assert_eq!(kernel.family("nlctrl").unwrap(), GENL_ID_CTRL);
+        assert!(matches!(
+            kernel.family("NO_SUCH_FAM"),
+            Err(Error::NoFamily("NO_SUCH_FAM"))
+        ));
+    }
+}

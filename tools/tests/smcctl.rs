@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The commands of smcctl on constructed answers of the kernel, against recorded output, and on
+//! answers that are cut short or damaged.
+//!
+//! With `SMC_TOOLS_BLESS=1` in the environment, the output is recorded instead.
+
+use clap::Parser;
+use smc_tools::ctl::{self, Cli, Failure, Output};
+use smc_tools::netlink::{push_attribute, Error, Message, Source};
+use smc_tools::uapi::{command, nest, pnet, GEN_FAMILY, PNET_FAMILY};
+use std::path::Path;
+
+type Damage = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
+
+#[derive(Default)]
+struct Fake {
+    /// What came with `execute`.
+    executed: Vec<(&'static str, u8, Vec<u8>)>,
+    /// Applied to each message of an answer.
+    damage: Option<Damage>,
+}
+
+#[derive(Default)]
+struct Builder(Vec<u8>);
+
+impl Builder {
+    fn u8(mut self, kind: u16, value: u8) -> Self {
+        push_attribute(&mut self.0, kind, &[value]);
+        self
+    }
+    fn u16(mut self, kind: u16, value: u16) -> Self {
+        push_attribute(&mut self.0, kind, &value.to_ne_bytes());
+        self
+    }
+    fn u32(mut self, kind: u16, value: u32) -> Self {
+        push_attribute(&mut self.0, kind, &value.to_ne_bytes());
+        self
+    }
+    fn u64(mut self, kind: u16, value: u64) -> Self {
+        push_attribute(&mut self.0, kind, &value.to_ne_bytes());
+        self
+    }
+    fn text(mut self, kind: u16, value: &str) -> Self {
+        push_attribute(&mut self.0, kind, &[value.as_bytes(), &[0]].concat());
+        self
+    }
+    fn nest(mut self, kind: u16, inner: Builder) -> Self {
+        push_attribute(&mut self.0, kind | 0x8000, &inner.0);
+        self
+    }
+    fn message(self, command: u8) -> Message {
+        Message {
+            command,
+            attributes: self.0,
+        }
+    }
+}
+
+fn new() -> Builder {
+    Builder::default()
+}
+
+fn group(id: u32, v2: bool) -> Message {
+    let mut group = new()
+        .u32(1, id)
+        .u8(2, u8::from(v2))
+        .u8(3, 1)
+        .text(4, if v2 { "" } else { "NET1" })
+        .u8(5, 0)
+        .u32(6, 17)
+        .u64(9, 1)
+        .u8(11, 0)
+        .u32(12, 17 << 16)
+        .u64(13, 5 << 30);
+    if v2 {
+        let common = new()
+            .u8(0, 2)
+            .u8(1, 1)
+            .u8(2, 2)
+            .text(3, "LAB-EID-1           ")
+            .text(4, "peer ");
+        group = group
+            .nest(7, common)
+            .nest(8, new().u8(1, 1).u8(2, 255).u8(3, 2));
+    }
+    new()
+        .nest(nest::LGR_SMCR, group)
+        .message(command::GET_LGR_SMCR)
+}
+
+fn link(id: u8) -> Message {
+    let link = new()
+        .u8(1, id)
+        .text(2, "rxe_eth0")
+        .u8(3, 1)
+        .text(4, "0000:0000:0000:0000:0000:ffff:c000:0201")
+        .text(5, "fe80:0000:0000:0000:0000:00ff:fe00:0b01")
+        .u32(6, 17)
+        .u32(7, 0)
+        .u32(8, 0x0101)
+        .u32(9, 0x0201)
+        .u32(10, 3);
+    new()
+        .nest(nest::LINK_SMCR, link)
+        .message(command::GET_LINK_SMCR)
+}
+
+fn devices() -> Vec<Message> {
+    let port = new()
+        .u8(1, 1)
+        .text(2, "NET1")
+        .u32(3, 0)
+        .u8(4, 1)
+        .u8(5, 1)
+        .u32(6, 2);
+    let soft = new().u8(2, 1).nest(8, port).text(10, "rxe_eth0");
+    let port = |active| {
+        new()
+            .u8(1, 0)
+            .text(2, "")
+            .u32(3, 0)
+            .u8(4, active)
+            .u8(5, 1)
+            .u32(6, 0)
+    };
+    let hard = new()
+        .u8(2, 0)
+        .u32(3, 0)
+        .u16(4, 0)
+        .u16(5, 0x15b3)
+        .u16(6, 0x1017)
+        .text(7, "0000:3b:00.0")
+        .nest(8, port(1))
+        .nest(9, port(0))
+        .text(10, "mlx5_0");
+    let bare = new().u8(2, 0).text(10, "noports");
+    [soft, hard, bare]
+        .map(|device| new().nest(nest::DEV_SMCR, device).message(6))
+        .into()
+}
+
+fn stats() -> Vec<Message> {
+    let buckets =
+        |first: u64| (1..=9).fold(new(), |all, kind| all.u64(kind, first + u64::from(kind)));
+    let buffers =
+        |first: u64| (1..=7).fold(new(), |all, kind| all.u64(kind, first + u64::from(kind)));
+    let smcr = new()
+        .nest(1, buckets(0))
+        .nest(2, buckets(10))
+        .nest(3, buckets(1_000_000))
+        .nest(4, buckets(30))
+        .nest(5, buffers(100))
+        .nest(6, buffers(200));
+    let smcr = [
+        (7, 1),
+        (8, 2),
+        (9, 3),
+        (10, 4),
+        (11, 0),
+        (12, 5),
+        (13, 6),
+        (14, 7),
+        (15, 8),
+    ]
+    .into_iter()
+    .fold(smcr, |all, (kind, value)| all.u64(kind, value))
+    .u64(16, 1 << 40)
+    .u64(17, 12_345)
+    .u64(18, 99)
+    .u64(19, 98)
+    .u32(20, 65536)
+    .u64(21, 1 << 33);
+    let stats = new().nest(1, new()).nest(2, smcr).u64(3, 11).u64(4, 12);
+    vec![new().nest(nest::STATS, stats).message(7)]
+}
+
+fn fallbacks() -> Vec<Message> {
+    let first = new()
+        .u8(1, 1)
+        .u64(2, 5)
+        .u64(3, 70_000)
+        .u32(4, 0x0301_0000)
+        .u16(5, 5);
+    let second = new().u8(1, 0).u32(4, 0x0303_0008).u16(5, 65535);
+    let third = new().u8(1, 1).u32(4, 0x0600_0000).u16(5, 9);
+    [first, second, third]
+        .map(|inner| new().nest(nest::FBACK_STATS, inner).message(8))
+        .into()
+}
+
+fn socket(state: u8, mode: u8, ports: (u16, u16), attributes: Builder) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[..3].copy_from_slice(&[43, state, mode]);
+    bytes[4..6].copy_from_slice(&ports.0.to_be_bytes());
+    bytes[6..8].copy_from_slice(&ports.1.to_be_bytes());
+    if ports.1 != 0 {
+        bytes[8..12].copy_from_slice(&[192, 0, 2, 1]);
+        bytes[24..28].copy_from_slice(&[192, 0, 2, 2]);
+    }
+    bytes[44..52].copy_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0]);
+    bytes[52] = 100;
+    bytes[56..60].copy_from_slice(&4242u32.to_ne_bytes());
+    bytes.extend(attributes.0);
+    bytes
+}
+
+fn sockets() -> Vec<Vec<u8>> {
+    let mut info = Vec::new();
+    for value in [7u32, 65536, 65536, 131_072] {
+        info.extend(value.to_ne_bytes());
+    }
+    let cursor = |info: &mut Vec<u8>, wrap: u16, count: u32| {
+        info.extend(0u16.to_ne_bytes());
+        info.extend(wrap.to_ne_bytes());
+        info.extend(count.to_ne_bytes());
+    };
+    for (wrap, count) in [(1, 100), (0, 5), (0, 9), (0, 65_000)] {
+        cursor(&mut info, wrap, count);
+    }
+    info.extend([0x80, 0, 0x10, 0]);
+    for count in [900, 800, 700] {
+        cursor(&mut info, 0, count);
+    }
+    assert_eq!(info.len(), 76);
+    let mut link = vec![0; 147];
+    link[0] = 1;
+    link[1..9].copy_from_slice(b"rxe_eth0");
+    link[65] = 1;
+    link[66..105].copy_from_slice(b"0000:0000:0000:0000:0000:ffff:c000:0201");
+    link[106..145].copy_from_slice(b"0000:0000:0000:0000:0000:ffff:c000:0202");
+    link[146] = 1;
+    let mut smc = new().u8(3, 2).u64(5, 0);
+    push_attribute(&mut smc.0, 1, &info);
+    push_attribute(&mut smc.0, 2, &link);
+
+    let mut v6 = socket(
+        1,
+        1,
+        (5000, 6000),
+        new().u8(3, 0).u64(5, 0x0303_0008_0500_0000),
+    );
+    v6[8..24].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    v6[24..40].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    vec![
+        socket(10, 0, (80, 0), new().u8(3, 0).u64(5, 0)),
+        socket(1, 0, (80, 40000), smc),
+        v6,
+        socket(2, 0, (0, 0), new().u8(3, 0).u64(5, 0)),
+    ]
+}
+
+impl Source for Fake {
+    fn dump(&mut self, family: &'static str, number: u8) -> Result<Vec<Message>, Error> {
+        let mut messages = match (family, number) {
+            (GEN_FAMILY, command::GET_SYS_INFO) => {
+                let info = new()
+                    .u8(1, 2)
+                    .u8(2, 1)
+                    .u8(3, 0)
+                    .text(4, "testhost      ")
+                    .u8(6, 1);
+                vec![new().nest(nest::SYS_INFO, info).message(1)]
+            }
+            (GEN_FAMILY, command::GET_LGR_SMCR) => vec![group(0x100, false), group(0x200, true)],
+            (GEN_FAMILY, command::GET_LINK_SMCR) => {
+                vec![
+                    group(0x100, false),
+                    link(1),
+                    link(2),
+                    group(0x300, true),
+                    group(0x200, true),
+                    link(1),
+                ]
+            }
+            (GEN_FAMILY, command::GET_DEV_SMCR) => devices(),
+            (GEN_FAMILY, command::GET_STATS) => stats(),
+            (GEN_FAMILY, command::GET_FBACK_STATS) => fallbacks(),
+            (GEN_FAMILY, command::DUMP_UEID) => {
+                vec![
+                    new().text(1, "LAB-EID-1         ").message(9),
+                    new().text(1, "X.2   ").message(9),
+                ]
+            }
+            (GEN_FAMILY, command::DUMP_HS_LIMITATION) => vec![new().u8(1, 0).message(16)],
+            (PNET_FAMILY, pnet::GET) => {
+                let none = "n/a";
+                vec![
+                    new()
+                        .text(1, "NET1")
+                        .text(2, "eth0")
+                        .text(3, none)
+                        .u8(4, 255)
+                        .message(1),
+                    new()
+                        .text(1, "NET2")
+                        .text(2, none)
+                        .text(3, "mlx5_0")
+                        .u8(4, 2)
+                        .message(1),
+                ]
+            }
+            _ => return Err(Error::NoFamily(family)),
+        };
+        if let Some(damage) = &self.damage {
+            for message in &mut messages {
+                message.attributes = damage(std::mem::take(&mut message.attributes));
+            }
+        }
+        Ok(messages)
+    }
+
+    fn execute(&mut self, family: &'static str, number: u8, bytes: &[u8]) -> Result<(), Error> {
+        self.executed.push((family, number, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        assert_eq!((request.len(), request[0], request[3]), (52, 43, 3));
+        Ok(match &self.damage {
+            Some(damage) => sockets().into_iter().map(damage).collect(),
+            None => sockets(),
+        })
+    }
+}
+
+fn run_on(source: &mut Fake, args: &str, width: Option<u16>) -> Result<String, Failure> {
+    let cli =
+        Cli::try_parse_from(std::iter::once("smcctl").chain(args.split_whitespace())).unwrap();
+    let mut bytes = Vec::new();
+    let mut output = Output {
+        writer: &mut bytes,
+        width,
+        json: cli.json,
+    };
+    ctl::run(&cli.command, source, &mut output)?;
+    Ok(String::from_utf8(bytes).unwrap())
+}
+
+fn run(args: &str, width: Option<u16>) -> String {
+    run_on(&mut Fake::default(), args, width).unwrap()
+}
+
+fn snapshot(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/snapshots")
+        .join(name);
+    if std::env::var_os("SMC_TOOLS_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == want, "{name} is now:\n{text}\nand was:\n{want}");
+}
+
+const COMMANDS: [&str; 9] = [
+    "groups",
+    "links",
+    "devices",
+    "stats",
+    "sockets",
+    "sockets -e",
+    "ueid list",
+    "pnet list",
+    "handshake-limit",
+];
+
+#[test]
+fn output_for_people() {
+    for args in COMMANDS {
+        snapshot(
+            &format!("{}.txt", args.replace(' ', "_")),
+            &run(args, Some(100)),
+        );
+    }
+}
+
+#[test]
+fn output_as_json() {
+    for args in COMMANDS.iter().filter(|args| !args.contains("-e")) {
+        let text = run(&format!("--json {args}"), None);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        snapshot(&format!("{}.json", args.replace(' ', "_")), &text);
+    }
+}
+
+/// Without the line that depends on the host.
+#[test]
+fn status() {
+    let text: String = run("status", None)
+        .lines()
+        .filter(|line| !line.starts_with("Module"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    snapshot("status.txt", &text);
+    let mut value: serde_json::Value = serde_json::from_str(&run("status -j", None)).unwrap();
+    assert!(value.as_object_mut().unwrap().remove("module").is_some());
+    snapshot("status.json", &format!("{value:#}\n"));
+}
+
+#[test]
+fn tables_fit_eighty_columns() {
+    for args in COMMANDS {
+        let text = run(args, Some(80));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{args}: {line}");
+        }
+    }
+}
+
+#[test]
+fn filters() {
+    let count = |args: &str| {
+        let value: serde_json::Value = serde_json::from_str(&run(args, None)).unwrap();
+        value["sockets"].as_array().unwrap().len()
+    };
+    assert_eq!(count("-j sockets"), 4);
+    assert_eq!(count("-j sockets --listening"), 1);
+    assert_eq!(count("-j sockets --connected"), 2);
+    assert_eq!(count("-j sockets --connected --mode tcp"), 1);
+    assert_eq!(count("-j sockets --mode smcd"), 0);
+}
+
+#[test]
+fn changes_send_the_right_bytes() {
+    let mut fake = Fake::default();
+    for args in [
+        "ueid add LAB-EID-2",
+        "ueid remove X",
+        "ueid flush",
+        "pnet add net1 -i eth0 -d rxe0 -p 2",
+        "pnet remove NET1",
+        "pnet flush",
+        "handshake-limit on",
+        "handshake-limit off",
+    ] {
+        assert_eq!(run_on(&mut fake, args, None).unwrap(), "", "{args}");
+    }
+    let eid = |id: &str| new().text(1, &format!("{id:<32}")).0;
+    let want = [
+        (GEN_FAMILY, 10, eid("LAB-EID-2")),
+        (GEN_FAMILY, 11, eid("X")),
+        (GEN_FAMILY, 12, vec![]),
+        (
+            PNET_FAMILY,
+            2,
+            new()
+                .text(1, "net1")
+                .text(2, "eth0")
+                .text(3, "rxe0")
+                .u8(4, 2)
+                .0,
+        ),
+        (PNET_FAMILY, 3, new().text(1, "NET1").0),
+        (PNET_FAMILY, 4, vec![]),
+        (GEN_FAMILY, 17, vec![]),
+        (GEN_FAMILY, 18, vec![]),
+    ];
+    assert_eq!(fake.executed, want);
+}
+
+#[test]
+fn bad_values_are_usage_errors() {
+    let failure = run_on(&mut Fake::default(), "ueid add lower", None).unwrap_err();
+    assert_eq!(failure.exit_code(), 2);
+    for bad in [
+        "",
+        "nonsense",
+        "pnet add NET1",
+        "pnet add NET1 -i eth0 -p 1",
+        "pnet add N -d rxe0 -p 3",
+        "sockets -l -c",
+        "handshake-limit maybe",
+        "ueid add",
+    ] {
+        let args = std::iter::once("smcctl").chain(bad.split_whitespace());
+        assert!(Cli::try_parse_from(args).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn failures_have_hints_and_statuses() {
+    let cases = [
+        (Error::NoFamily(GEN_FAMILY), 3, "modprobe smc_r"),
+        (Error::NoFamily("sock_diag"), 3, "modprobe smc_diag"),
+        (Error::Kernel(1, None), 4, "CAP_NET_ADMIN"),
+        (Error::Kernel(17, Some("id exists".into())), 1, "id exists"),
+    ];
+    for (error, status, text) in cases {
+        let failure = Failure::from(error);
+        assert_eq!(failure.exit_code(), status);
+        assert!(failure.to_string().contains(text), "{failure}");
+    }
+    let pipe = Failure::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+    assert!(pipe.is_closed_pipe());
+}
+
+/// Whatever comes, there is an answer or an error, and no panic.
+#[test]
+fn damaged_answers() {
+    let commands = [
+        "status",
+        "groups",
+        "links",
+        "devices",
+        "stats",
+        "sockets -e",
+        "ueid list",
+        "pnet list",
+    ];
+    let mut errors = 0;
+    for args in commands {
+        for length in 0..420 {
+            let damage: Damage = Box::new(move |mut bytes: Vec<u8>| {
+                bytes.truncate(length);
+                bytes
+            });
+            let mut fake = Fake {
+                damage: Some(damage),
+                ..Fake::default()
+            };
+            errors += usize::from(run_on(&mut fake, args, Some(80)).is_err());
+        }
+        for at in 0..420 {
+            for value in [0x00, 0x1b, 0xff] {
+                let damage: Damage = Box::new(move |mut bytes: Vec<u8>| {
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte = value;
+                    }
+                    bytes
+                });
+                let mut fake = Fake {
+                    damage: Some(damage),
+                    ..Fake::default()
+                };
+                match run_on(&mut fake, args, Some(80)) {
+                    Ok(text) => assert!(!text.contains('\x1b')),
+                    Err(_) => errors += 1,
+                }
+            }
+        }
+    }
+    assert!(errors > 1000, "damage was noticed only {errors} times");
+}
