@@ -114,6 +114,11 @@ impl LinkIx {
         }
     }
 
+    /// All places.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..MAX_LINKS).filter_map(Self::new)
+    }
+
     /// The number of the place, below [`MAX_LINKS`].
     pub const fn get(self) -> usize {
         self.0 as usize
@@ -254,7 +259,7 @@ impl<'a> PeerTable<'a> {
 
     /// Number of entries that are not free.
     pub fn len(&self) -> usize {
-        self.slots.iter().filter(|rmb| !rmb.is_empty()).count()
+        self.slots.len().saturating_sub(self.room())
     }
 
     /// True if the table remembers nothing.
@@ -264,7 +269,9 @@ impl<'a> PeerTable<'a> {
 
     /// Number of free entries.
     pub fn room(&self) -> usize {
-        self.slots.iter().filter(|rmb| rmb.is_empty()).count()
+        // `count()` would check for an overflow, and thus have a way to panic.
+        let free = self.slots.iter().filter(|rmb| rmb.is_empty());
+        free.fold(0, |n, _| n.saturating_add(1))
     }
 
     /// The RToken of a buffer on one link. None if it has none there, in particular if the peer
@@ -275,39 +282,31 @@ impl<'a> PeerTable<'a> {
 
     /// The buffer with this RKey on this link.
     pub fn find(&self, link: LinkIx, rkey: RKey) -> Option<PeerSlot> {
-        let place = self
-            .slots
-            .iter()
-            .position(|rmb| rmb.token(link).is_some_and(|token| token.rkey == rkey))?;
-        u8::try_from(place).ok().map(PeerSlot)
+        self.first(|rmb| rmb.token(link).is_some_and(|token| token.rkey == rkey))
+    }
+
+    fn first(&self, matches: impl Fn(&PeerRmb) -> bool) -> Option<PeerSlot> {
+        let mut places = (0..=u8::MAX).zip(self.slots.iter());
+        let (place, _) = places.find(|(_, rmb)| matches(rmb))?;
+        Some(PeerSlot(place))
     }
 
     /// Remembers a buffer. What is known already is not stored twice. An RKey that belonged to a
     /// buffer which no connection uses any more moves over to the new one.
     pub fn add(&mut self, link: LinkIx, token: RToken) -> Result<PeerSlot, TableError> {
-        let place = match self.find(link, token.rkey) {
-            Some(slot) => {
-                let rmb = self.slots.get_mut(slot.get()).ok_or(TableError::Full)?;
-                if rmb.token(link) == Some(token) {
-                    return Ok(slot);
-                }
-                if !rmb.used.is_empty() {
-                    return Err(TableError::RKeyInUse);
-                }
-                *rmb = PeerRmb::EMPTY;
-                slot.get()
-            }
-            None => self
-                .slots
-                .iter()
-                .position(PeerRmb::is_empty)
-                .ok_or(TableError::Full)?,
-        };
-        let rmb = self.slots.get_mut(place).ok_or(TableError::Full)?;
+        let known = self.find(link, token.rkey);
+        let slot = known.or_else(|| self.first(PeerRmb::is_empty));
+        let slot = slot.ok_or(TableError::Full)?;
+        let rmb = self.slots.get_mut(slot.get()).ok_or(TableError::Full)?;
+        if rmb.token(link) == Some(token) {
+            return Ok(slot);
+        }
+        if !rmb.used.is_empty() {
+            return Err(TableError::RKeyInUse);
+        }
+        *rmb = PeerRmb::EMPTY;
         rmb.set_token(link, Some(token));
-        u8::try_from(place)
-            .map(PeerSlot)
-            .map_err(|_| TableError::Full)
+        Ok(slot)
     }
 
     /// Forgets the buffer with this RKey on this link, on all links. The entry stays taken, but

@@ -188,6 +188,7 @@ impl Flow {
             return;
         };
         link.number = Some(message.link);
+        link.peer_user_id = Some(message.user_id);
         let link = *link;
         if let Some(reply) = self.confirm_link(&link, true) {
             self.send(at, &reply, Some(Note::ConfirmLinkReply));
@@ -205,6 +206,9 @@ impl Flow {
         }
         if self.link_number(at) != Some(message.link) {
             return self.violation(at, now);
+        }
+        if let Some(link) = self.link_mut(at) {
+            link.peer_user_id = Some(message.user_id);
         }
         if message.max_links != 0 {
             self.max_links = self.max_links.min(message.max_links);

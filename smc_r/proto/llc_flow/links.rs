@@ -40,6 +40,8 @@ pub(super) struct Link {
     pub(super) number: Option<LinkNum>,
     pub(super) local: LinkEnd,
     pub(super) peer: LinkEnd,
+    /// None until the peer's CONFIRM LINK arrived.
+    pub(super) peer_user_id: Option<[u8; 4]>,
     /// When something was received last.
     pub(super) last_received: Time,
     /// The TEST LINK request that awaits its reply.
@@ -77,6 +79,7 @@ impl Link {
             number: None,
             local,
             peer,
+            peer_user_id: None,
             last_received: now,
             probe: None,
         }
@@ -87,10 +90,8 @@ impl Flow {
     // TEST LINK
 
     pub(super) fn check_links(&mut self, now: Time) {
-        for place in 0..MAX_LINKS {
-            if let Some(link) = LinkIx::new(place) {
-                self.check_link(link, now);
-            }
+        for link in LinkIx::all() {
+            self.check_link(link, now);
         }
     }
 
@@ -318,11 +319,7 @@ impl Flow {
     }
 
     fn by_number(&self, number: LinkNum) -> Option<LinkIx> {
-        let place = self
-            .links
-            .iter()
-            .position(|link| link.is_some_and(|link| link.number == Some(number)))?;
-        LinkIx::new(place)
+        LinkIx::all().find(|link| self.link_number(*link) == Some(number))
     }
 
     // Failures and the end

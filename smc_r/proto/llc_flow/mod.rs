@@ -44,7 +44,7 @@ use crate::{
         self,
         DeleteReason,
         Llc, //
-    }, //
+    },
     timer::{
         earlier,
         FlowTiming,
@@ -54,7 +54,7 @@ use crate::{
         Gid,
         LinkNum,
         Mac, //
-    },
+    }, //
 };
 
 use first::Offered;
@@ -112,7 +112,7 @@ pub struct RmbId(pub u16);
 
 /// A message to post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Send {
+pub struct Outgoing {
     /// The link to post it on.
     pub link: LinkIx,
     /// The message: a SEND of exactly these bytes, with the solicited bit.
@@ -266,7 +266,7 @@ pub struct Flow {
     idle_since: Option<Time>,
     probes: u64,
     counters: Counters,
-    sends: Queue<Send, SENDS_MAX>,
+    sends: Queue<Outgoing, SENDS_MAX>,
     events: Queue<Event, EVENTS_MAX>,
 }
 
@@ -333,11 +333,7 @@ impl Flow {
         if !self.is_usable() {
             return None;
         }
-        let place = self
-            .links
-            .iter()
-            .position(|link| link.as_ref().is_some_and(&matches))?;
-        LinkIx::new(place)
+        LinkIx::all().find(|link| self.link(*link).is_some_and(&matches))
     }
 
     fn link(&self, link: LinkIx) -> Option<&Link> {
@@ -366,6 +362,16 @@ impl Flow {
     /// The number of a link on the wire, once it is known.
     pub fn link_number(&self, link: LinkIx) -> Option<LinkNum> {
         self.link(link)?.number
+    }
+
+    /// Our own name for the links of the group, for display.
+    pub const fn user_id(&self) -> [u8; 4] {
+        self.params.user_id.to_be_bytes()
+    }
+
+    /// The peer's own name for a link, once it is known, for display.
+    pub fn peer_user_id(&self, link: LinkIx) -> Option<[u8; 4]> {
+        self.link(link)?.peer_user_id
     }
 
     /// Numbers for display.
@@ -467,7 +473,7 @@ impl Flow {
     }
 
     /// The next message to post. Ask only if it can be posted now.
-    pub fn poll_send(&mut self) -> Option<Send> {
+    pub fn poll_send(&mut self) -> Option<Outgoing> {
         self.sends.pop()
     }
 
@@ -483,7 +489,7 @@ impl Flow {
 
     fn send(&mut self, link: LinkIx, message: &Llc, note: Option<Note>) {
         let message = message.emit();
-        self.sends.push(Send {
+        self.sends.push(Outgoing {
             link,
             message,
             note,

@@ -14,11 +14,12 @@ impl<T: Copy, const N: usize> Queue<T, N> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.iter().filter(|place| place.is_some()).count()
+        // `count()` would check for an overflow, and thus have a way to panic.
+        self.iter().fold(0, |n, _| n.saturating_add(1))
     }
 
     pub(super) fn room(&self) -> usize {
-        self.places.iter().filter(|place| place.is_none()).count()
+        N.saturating_sub(self.len())
     }
 
     /// Appends `item`; false if there is no room.

@@ -2,6 +2,12 @@
 
 //! The rendezvous of connections, the LLC exchanges of link groups, and what both remember.
 
+mod client;
 mod facts;
 mod flow;
+mod hostile;
+mod pair;
+mod server;
 mod tables;
+mod talk;
+mod world;

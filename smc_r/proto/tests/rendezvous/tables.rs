@@ -108,7 +108,7 @@ fn the_table_is_bounded() {
     assert_eq!(table.add(LinkIx::FIRST, token(999)), Err(TableError::Full));
     // What is known already is still fine.
     assert!(table.add(LinkIx::FIRST, token(254)).is_ok());
-    assert_eq!(table.remove(LinkIx::FIRST, RKey(7)).unwrap().1, false);
+    assert!(!table.remove(LinkIx::FIRST, RKey(7)).unwrap().1);
     assert!(table.add(LinkIx::FIRST, token(999)).is_ok());
     assert!(PeerTable::new(&mut [])
         .add(LinkIx::FIRST, token(1))

@@ -37,8 +37,9 @@ use smc_proto::{
         Flow,
         FlowParams,
         Note,
+        Outgoing,
         RmbId,
-        Send, //
+        ShutDown, //
     },
     timer::{
         FlowTiming,
@@ -95,13 +96,10 @@ pub enum Fault {
 
 /// Something on its way.
 #[derive(Debug, Clone)]
-enum Event2 {
+enum Happening {
     Tcp {
         to: Role,
         bytes: Vec<u8>,
-    },
-    Eof {
-        to: Role,
     },
     Reset {
         to: Role,
@@ -173,7 +171,7 @@ pub struct Host {
 enum Deed {
     Tcp(Vec<u8>),
     Reset,
-    Post(Send),
+    Post(Outgoing),
 }
 
 impl Host {
@@ -311,7 +309,17 @@ impl Host {
         let local = self.local();
         let contact = match (&self.machine, refuse) {
             (_, true) => Contact::Refuse(Diagnosis::MEMORY),
-            (Machine::Server(_), _) if self.subsequent => Contact::Subsequent(local),
+            (Machine::Server(_), _) if self.subsequent => {
+                let flow = self.flow.as_mut().expect("a group");
+                let client = end(Role::Client);
+                match flow.find_port(client.mac, client.gid) {
+                    Some(link) if flow.add_connection() => {
+                        assert_eq!(link, LinkIx::FIRST);
+                        Contact::Subsequent(local)
+                    }
+                    _ => Contact::Refuse(Diagnosis::NO_ACTIVE_LINK),
+                }
+            }
             (Machine::Server(_), _) => {
                 self.flow = Some(self.new_flow());
                 Contact::First(local)
@@ -390,12 +398,21 @@ impl Host {
                 Action::Fallback(fallback) => {
                     self.fate = Fate::Tcp(fallback);
                     self.may_cross = fallback.may_cross;
-                    self.drop_group();
+                    if !self.subsequent {
+                        self.drop_group();
+                    } else if let Some(flow) = self.flow.as_mut() {
+                        flow.remove_connection(now);
+                        if fallback.out_of_sync {
+                            flow.shut_down(ShutDown::OutOfSync, now);
+                        }
+                    }
                     deeds.push(Deed::Tcp(hello(self.role)));
                 }
                 Action::Fail(failure) => {
                     self.fate = Fate::Failed(failure);
-                    self.drop_group();
+                    if !self.subsequent {
+                        self.drop_group();
+                    }
                     deeds.push(Deed::Reset);
                 }
             }
@@ -454,20 +471,20 @@ pub struct World {
     pub now: u64,
     pub client: Host,
     pub server: Host,
-    queue: Vec<(u64, u64, Event2)>,
+    queue: Vec<(u64, u64, Happening)>,
     sequence: u64,
     link_broken: bool,
     tcp_stalled_until: u64,
     tcp_dead: bool,
     /// Number of things that have happened.
     pub steps: usize,
-    fault: Option<(usize, Fault)>,
+    faults: Vec<(usize, Fault)>,
 }
 
 impl World {
-    /// Two hosts with a TCP connection, the client about to propose. At the step with the given
-    /// number something goes wrong.
-    pub fn new(fault: Option<(usize, Fault)>) -> Self {
+    /// Two hosts with a TCP connection, the client about to propose. At the steps with the given
+    /// numbers something goes wrong.
+    pub fn new(faults: &[(usize, Fault)]) -> Self {
         let start = Time::from_millis(1_000);
         let mut world = Self {
             now: 1_000,
@@ -479,14 +496,9 @@ impl World {
             tcp_stalled_until: 0,
             tcp_dead: false,
             steps: 0,
-            fault,
+            faults: faults.to_vec(),
         };
-        let id = world.client.id;
-        let Machine::Client(client) = &mut world.client.machine else {
-            unreachable!();
-        };
-        client.propose(&proposal(id), start).unwrap();
-        world.run_host(Role::Client);
+        world.propose();
         world
     }
 
@@ -497,7 +509,7 @@ impl World {
         }
     }
 
-    fn push(&mut self, at: u64, event: Event2) {
+    fn push(&mut self, at: u64, event: Happening) {
         self.sequence += 1;
         self.queue.push((at, self.sequence, event));
     }
@@ -511,7 +523,7 @@ impl World {
         let host = self.host(role);
         if host.asleep_until > now {
             let at = host.asleep_until;
-            self.push(at, Event2::Wake { to: role });
+            self.push(at, Happening::Wake { to: role });
             return;
         }
         let mut deeds = Vec::new();
@@ -525,19 +537,19 @@ impl World {
             match deed {
                 Deed::Tcp(bytes) if !self.tcp_dead => {
                     let at = self.tcp_time();
-                    self.push(at, Event2::Tcp { to, bytes });
+                    self.push(at, Happening::Tcp { to, bytes });
                 }
                 Deed::Tcp(_) => {}
                 Deed::Reset => {
                     let at = self.tcp_time();
-                    self.push(at, Event2::Reset { to });
+                    self.push(at, Happening::Reset { to });
                 }
                 Deed::Post(send) => self.post(role, send),
             }
         }
     }
 
-    fn post(&mut self, role: Role, send: Send) {
+    fn post(&mut self, role: Role, send: Outgoing) {
         let to = role.peer();
         let dumb = self.host(role).dumb;
         let sender_up = self.host(role).qp_up;
@@ -548,7 +560,7 @@ impl World {
                 let at = self.now + LINK_DELAY;
                 self.push(
                     at,
-                    Event2::Llc {
+                    Happening::Llc {
                         to,
                         message: send.message,
                     },
@@ -557,7 +569,7 @@ impl World {
             let at = self.now + 2 * LINK_DELAY;
             self.push(
                 at,
-                Event2::Sent {
+                Happening::Sent {
                     to: role,
                     note,
                     ok: true,
@@ -567,7 +579,7 @@ impl World {
             let at = self.now + RETRIES;
             self.push(
                 at,
-                Event2::Sent {
+                Happening::Sent {
                     to: role,
                     note,
                     ok: false,
@@ -593,10 +605,7 @@ impl World {
                 self.tcp_stalled_until = self.now + span;
                 let until = self.tcp_stalled_until;
                 for (at, _, event) in &mut self.queue {
-                    if matches!(
-                        event,
-                        Event2::Tcp { .. } | Event2::Eof { .. } | Event2::Reset { .. }
-                    ) {
+                    if matches!(event, Happening::Tcp { .. } | Happening::Reset { .. }) {
                         *at = (*at).max(until);
                     }
                 }
@@ -604,7 +613,7 @@ impl World {
             Fault::TcpResets => {
                 self.tcp_dead = true;
                 for to in [Role::Client, Role::Server] {
-                    self.push(self.now, Event2::Reset { to });
+                    self.push(self.now, Happening::Reset { to });
                 }
             }
             Fault::Sleeps(role, span) => {
@@ -618,11 +627,10 @@ impl World {
 
     /// The next thing happens. False if there is none before the given moment.
     pub fn step(&mut self, until: u64) -> bool {
-        if let Some((step, fault)) = self.fault {
-            if step == self.steps {
-                self.fault = None;
-                self.strike(fault);
-            }
+        let due = |(step, _): &(usize, Fault)| *step == self.steps;
+        if let Some(place) = self.faults.iter().position(due) {
+            let (_, fault) = self.faults.remove(place);
+            self.strike(fault);
         }
         let next = self
             .queue
@@ -662,17 +670,16 @@ impl World {
         true
     }
 
-    fn happen(&mut self, event: Event2) {
+    fn happen(&mut self, event: Happening) {
         let now = Time::from_millis(self.now);
         let to = match &event {
-            Event2::Tcp { to, .. }
-            | Event2::Eof { to }
-            | Event2::Reset { to }
-            | Event2::Llc { to, .. }
-            | Event2::Sent { to, .. }
-            | Event2::Wake { to } => *to,
+            Happening::Tcp { to, .. }
+            | Happening::Reset { to }
+            | Happening::Llc { to, .. }
+            | Happening::Sent { to, .. }
+            | Happening::Wake { to } => *to,
         };
-        if self.host(to).asleep_until > self.now && !matches!(event, Event2::Wake { .. }) {
+        if self.host(to).asleep_until > self.now && !matches!(event, Happening::Wake { .. }) {
             // Whatever comes waits until the host wakes up; the order stays.
             let at = self.host(to).asleep_until;
             self.push(at, event);
@@ -680,10 +687,9 @@ impl World {
         }
         let host = self.host(to);
         match event {
-            Event2::Tcp { bytes, .. } => host.stream.extend(bytes),
-            Event2::Eof { .. } => host.eof = true,
-            Event2::Reset { .. } => host.reset = true,
-            Event2::Llc { message, .. } => {
+            Happening::Tcp { bytes, .. } => host.stream.extend(bytes),
+            Happening::Reset { .. } => host.reset = true,
+            Happening::Llc { message, .. } => {
                 if host.qp_up {
                     if let Some(flow) = host.flow.as_mut() {
                         let mut table = PeerTable::new(&mut host.rmbs);
@@ -691,7 +697,7 @@ impl World {
                     }
                 }
             }
-            Event2::Sent { note, ok, .. } => {
+            Happening::Sent { note, ok, .. } => {
                 if let Some(flow) = host.flow.as_mut() {
                     match note {
                         Some(note) => flow.handle_sent(note, ok, now),
@@ -700,7 +706,7 @@ impl World {
                     }
                 }
             }
-            Event2::Wake { .. } => {}
+            Happening::Wake { .. } => {}
         }
         self.run_host(to);
     }
@@ -716,7 +722,37 @@ impl World {
         self.now = until;
     }
 
-    /// The client announces a further buffer on the link that is up.
+    /// Another TCP connection between the same hosts, which have a link group.
+    pub fn reconnect(&mut self) {
+        let now = Time::from_millis(self.now);
+        assert!(self.queue.is_empty(), "the first connection is at rest");
+        for role in [Role::Client, Role::Server] {
+            let fresh = Host::new(role, now);
+            let host = self.host(role);
+            host.machine = fresh.machine;
+            host.fate = Fate::Pending;
+            host.subsequent = true;
+            host.events.clear();
+        }
+        self.propose();
+    }
+
+    /// Something goes wrong that many steps from now.
+    pub fn later(&mut self, steps: usize, fault: Fault) {
+        self.faults.push((self.steps + steps, fault));
+    }
+
+    fn propose(&mut self) {
+        let id = self.client.id;
+        let now = Time::from_millis(self.now);
+        let Machine::Client(client) = &mut self.client.machine else {
+            unreachable!();
+        };
+        client.propose(&proposal(id), now).unwrap();
+        self.run_host(Role::Client);
+    }
+
+    /// One side announces a further buffer on the link that is up.
     pub fn announce(&mut self, role: Role, id: RmbId) {
         let now = Time::from_millis(self.now);
         let token = smc_proto::wire::RToken {
@@ -736,7 +772,7 @@ impl World {
     pub fn shut_down(&mut self, role: Role) {
         let now = Time::from_millis(self.now);
         let flow = self.host(role).flow.as_mut().unwrap();
-        flow.shut_down(smc_proto::llc_flow::ShutDown::Operator, now);
+        flow.shut_down(ShutDown::Operator, now);
         self.run_host(role);
     }
 }
