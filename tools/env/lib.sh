@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # variables for those who source this
 # What the scripts of tools/env share; sourced. The cache holds everything that is downloaded or
 # prepared; each entry is made in a temporary folder, stamped with a key and checksums, and renamed.
 

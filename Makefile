@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0
+# Entry points; `make help` lists them. The work is done by the scripts of tools/env and selftests/vm.
+
+SMC_CACHE ?= $(HOME)/.cache/smc-rs
+PREFIX ?= /usr/local
+export SMC_CACHE
+ifdef KVER
+export KVER
+endif
+
+.DEFAULT_GOAL := modules
+.PHONY: modules tools install uninstall check test demo shell env update-env clean distclean help
+
+modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
+	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
+
+tools: ## build the programs into build/tools/
+	@tools/env/build-tools
+
+install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)
+	@tools/env/install $(PREFIX)
+
+uninstall: ## remove what install put there
+	@tools/env/install --remove $(PREFIX)
+
+check: ## rustfmt, clippy, shellcheck, and rules of the sources
+	@tools/env/check
+
+test: ## check, tests of the core and the tools, and the guest suites
+	@tools/env/test
+
+demo: modules tools ## two guests, SMC between them, with ordinary programs
+	@tools/env/setup peer
+	@selftests/vm/run --suite two --only demo
+
+shell: modules tools ## a shell in a guest; modules in $$VM_MODULES, tools in the PATH
+	@selftests/vm/run --shell
+
+env: ## fill the cache: root file system, kernel with Rust metadata, kernel of the C peer
+	@tools/env/setup rootfs kernel peer
+
+update-env: ## look for newer kernels in the archive
+	@tools/env/setup update kernel peer
+
+clean: ## remove build/
+	rm -rf build
+
+distclean: clean ## remove build/ and the cache
+	rm -rf "$(SMC_CACHE)"
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | sed 's/\$$\$$/$$/g' | expand -t 14

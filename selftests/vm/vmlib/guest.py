@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A QEMU guest on the root file system of the cache."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import initramfs
+from .console import Console
+
+TOP = Path(__file__).resolve().parents[3]
+CACHE = Path(os.environ.get("SMC_CACHE") or Path.home() / ".cache/smc-rs")
+QEMU = "qemu-system-x86_64"
+# LA57 makes KASAN report a wild access at boot; the others are slow when emulated.
+EMULATED_CPU = "max,la57=off,erms=off,fsrm=off,smap=off"
+
+
+class SetupError(Exception):
+    """Something the run needs is not there; says what to do."""
+
+
+def kernel_folder(name):
+    """The folder of a kernel in the cache: "kernel", "peer", a release, or the beginning of one."""
+    kernels = CACHE / "kernels"
+    if name in ("kernel", "peer"):
+        env = dict(os.environ, SMC_CACHE=str(CACHE))
+        if name == "kernel":
+            setup = TOP / "tools/env/setup"
+            release = subprocess.run(
+                [setup, "release"], stdout=subprocess.PIPE, text=True, env=env, check=True
+            ).stdout.strip()
+        else:
+            file = CACHE / "peer"
+            release = file.read_text().strip() if file.exists() else ""
+        if not release or not (kernels / release / "vmlinuz").exists():
+            raise SetupError(f"the cache has no {name}: run tools/env/setup {name}")
+        return kernels / release
+    found = sorted(p.parent for p in kernels.glob(f"{name}*/vmlinuz"))
+    if not found:
+        raise SetupError(f"the cache has no kernel {name}: run KVER={name} tools/env/setup kernel")
+    return next((p for p in found if p.name == name), found[-1])
+
+
+def _archive(kernel):
+    root = CACHE / "rootfs"
+    if not (root / "usr/bin/busybox").exists():
+        raise SetupError("the cache has no root file system: run tools/env/setup rootfs")
+    modules = kernel / "lib/modules" / kernel.name
+    return initramfs.build(CACHE, root / "usr/bin/busybox", TOP / "selftests/vm/init", modules)
+
+
+def accelerator(kernel):
+    """KVM where it works, and not only exists: a tiny guest has to boot and switch off with it."""
+    if choice := os.environ.get("SMC_VM_ACCEL"):
+        return choice
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    verdict = CACHE / "kvm-works"
+    if verdict.exists():
+        known, _, answer = verdict.read_text().strip().partition(" ")
+        if known == boot and answer in ("kvm", "tcg"):
+            return answer
+    tiny = initramfs.cpio(
+        [
+            ("bin", 0o040755, b""),
+            ("bin/busybox", 0o100755, (CACHE / "rootfs/usr/bin/busybox").read_bytes()),
+            ("dev", 0o040755, b""),
+            ("dev/console", 0o020600, b""),
+            ("init", 0o100755, b"#!/bin/busybox sh\n/bin/busybox poweroff -f\n"),
+        ]
+    )
+    image = CACHE / f"kvm-probe.{os.getpid()}"
+    image.write_bytes(tiny)
+    command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "256"]
+    command += ["-accel", "kvm", "-cpu", "host", "-kernel", str(kernel / "vmlinuz")]
+    command += ["-initrd", str(image), "-append", "panic=-1 quiet"]
+    answer = "tcg"
+    try:
+        done = subprocess.run(
+            command, timeout=20, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        # A guest that was refused or crashed leaves a message or a status.
+        if done.returncode == 0 and b"KVM" not in done.stderr and b"kvm" not in done.stderr:
+            answer = "kvm"
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        image.unlink()
+    verdict.write_text(f"{boot} {answer}\n")
+    if answer == "tcg":
+        print("# /dev/kvm does not work here: guests are emulated", file=sys.stderr)
+    return answer
+
+
+class Guest:
+    """One guest: `start`, then read `output` until `ended`."""
+
+    def __init__(self, role, folder, options, command, peers=("a",)):
+        self.role = role
+        self.folder = folder
+        self.own = folder / role
+        self.options = options
+        self.kernel = kernel_folder(options.kernel_b if role == "b" else options.kernel)
+        (self.own / "shared").mkdir(parents=True)
+        (self.own / "command").write_text(command)
+        (folder / "shared").mkdir(exist_ok=True)
+        self.console = Console(folder / f"console-{role}.log", options.allow)
+        self.errors = folder / f"qemu-{role}.log"
+        self.process = None
+        self.started = None
+        self._peers = peers
+
+    def arguments(self, shell):
+        """QEMU's command line."""
+        o = self.options
+        accel = accelerator(self.kernel)
+        kernel = self.kernel
+        append = ["console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "nokaslr", "audit=0"]
+        append += ["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
+        append += ["mitigations=off", "tsc=reliable", "no_timer_check", f"smc_role={self.role}"]
+        if shell:
+            size = shutil.get_terminal_size()
+            append += ["smc_shell=1", f"smc_rows={size.lines}", f"smc_cols={size.columns}"]
+            append += [f"smc_term={os.environ.get('TERM', 'linux')}"]
+        append += o.append
+        args = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+        args += ["-name", f"smc-{self.role}", "-M", "q35", "-m", str(o.memory), "-smp", str(o.smp)]
+        if accel == "kvm":
+            args += ["-accel", "kvm", "-cpu", "host"]
+        else:
+            args += ["-accel", "tcg,thread=multi", "-cpu", EMULATED_CPU]
+        args += ["-kernel", str(kernel / "vmlinuz"), "-initrd", str(_archive(kernel))]
+        args += ["-append", " ".join(append)]
+        args += ["-chardev", f"file,id=log,path={self.console.path}", "-serial", "chardev:log"]
+        args += ["-chardev", "stdio,id=out,signal=off", "-device", "virtio-serial-pci"]
+        args += ["-device", "virtconsole,chardev=out", "-device", "virtio-rng-pci"]
+        shares = (
+            ("root", CACHE / "rootfs", True),
+            ("modules", kernel / "lib/modules" / kernel.name, True),
+            ("checkout", TOP, True),
+            ("own", self.own, False),
+            ("shared", self.folder / "shared", False),
+        )
+        for tag, path, readonly in shares:
+            extra = ",readonly=on" if readonly else ""
+            path = str(path).replace(",", ",,")
+            args += ["-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap{extra}"]
+            args += ["-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+        if len(self._peers) > 1:
+            other = next(p for p in self._peers if p != self.role)
+            for n in range(o.nics):
+                here, there = (self.folder / f"nic{n}-{r}" for r in (self.role, other))
+                mac = f"52:54:00:77:0{n}:0{1 if self.role == 'a' else 2}"
+                args += ["-netdev", f"dgram,id=net{n},local.type=unix,local.path={here},"
+                         f"remote.type=unix,remote.path={there}"]
+                mtu = f",host_mtu={o.mtu}" if o.mtu else ""
+                args += ["-device", f"virtio-net-pci,netdev=net{n},mac={mac}{mtu}"]
+        return args
+
+    def start(self, shell=False):
+        """Boots it."""
+        if not shutil.which(QEMU):
+            raise SetupError(f"{QEMU} is not installed: run tools/env/prerequisites")
+        stdio = None if shell else subprocess.PIPE
+        with open(self.errors, "wb") as errors:
+            self.process = subprocess.Popen(
+                self.arguments(shell),
+                stdin=None if shell else subprocess.DEVNULL,
+                stdout=stdio,
+                stderr=errors,
+            )
+        self.started = time.monotonic()
+
+    def ended(self):
+        """Has QEMU ended?"""
+        return self.process.poll() is not None
+
+    def exit_code(self):
+        """What its command returned, or None if it never got that far."""
+        try:
+            return int((self.own / "exit").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def kill(self):
+        """Pulls the plug."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+        if self.process:
+            self.process.wait()

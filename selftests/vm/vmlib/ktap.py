@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counts results in the KTAP a test prints."""
+
+import re
+
+RESULT = re.compile(r"^(ok|not ok)\s+\d+\b(.*)$")
+PLAN = re.compile(r"^1\.\.(\d+)")
+
+
+class Test:
+    """One test program: what it said, and how it ended."""
+
+    def __init__(self, name):
+        self.name = name
+        self.plan = None
+        self.passed = self.failed = self.skipped = 0
+        self.notes = []
+
+    def line(self, text):
+        """Takes a line of its output; nested results are indented and not counted again."""
+        if match := PLAN.match(text):
+            self.plan = int(match.group(1))
+        elif match := RESULT.match(text):
+            rest = match.group(2)
+            if re.search(r"#\s*SKIP", rest, re.IGNORECASE):
+                self.skipped += 1
+            elif match.group(1) == "ok":
+                self.passed += 1
+            else:
+                self.failed += 1
+
+    def fail(self, note):
+        """Something outside its own results went wrong."""
+        self.failed += 1
+        self.notes.append(f"{self.name}: {note}")
+
+    def end(self, code):
+        """Holds its exit code against what it printed: nothing may end early and count as good."""
+        seen = self.passed + self.failed + self.skipped
+        if code == 4 and self.failed == 0:
+            if seen == 0:
+                self.skipped += 1
+            return
+        if code != 0 and self.failed == 0:
+            self.fail(f"exit code {code}")
+        elif self.plan is not None and seen != self.plan:
+            self.fail(f"{self.plan} results were planned, {seen} came")
+        elif seen == 0:
+            self.passed += 1
