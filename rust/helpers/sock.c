@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/net.h>
+#include <linux/poll.h>
+#include <linux/sock_diag.h>
+#include <linux/sched/signal.h>
+#include <linux/wait.h>
+#include <net/inet_common.h>
+#include <net/inet_sock.h>
+#include <net/ipv6.h>
+#include <net/sock.h>
+
+__rust_helper void rust_helper_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+__rust_helper bool rust_helper_sock_hold_live(struct sock *sk)
+{
+	return refcount_inc_not_zero(&sk->sk_refcnt);
+}
+
+__rust_helper void rust_helper_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+__rust_helper void rust_helper_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+__rust_helper void rust_helper_sock_orphan(struct sock *sk)
+{
+	sock_orphan(sk);
+}
+
+__rust_helper void rust_helper_sock_graft(struct sock *sk, struct socket *sock)
+{
+	sock_graft(sk, sock);
+	sock->state = SS_CONNECTED;
+}
+
+__rust_helper struct net *rust_helper_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
+/*
+ * A lock class of its own, so that a sock which is locked around an inner one of the same address
+ * family is not taken for the same lock twice.
+ */
+__rust_helper void rust_helper_sk_lock_class(struct sock *sk, const char *spin, const char *name)
+{
+	static struct lock_class_key keys[4];
+	int i = 0;
+
+	if (sk->sk_family == AF_INET)
+		i = 1;
+	else if (sk->sk_family == AF_INET6)
+		i = 2;
+	sock_lock_init_class_and_name(sk, spin, &keys[i], name, &keys[3]);
+}
+
+/* Sets up a `sock` which socket(2) or accept(2) of a family of our own asked for. */
+__rust_helper struct sock *rust_helper_sk_new(struct net *net, int family, struct proto *prot,
+					      struct socket *sock, int protocol, int kern)
+{
+	struct sock *sk = sk_alloc(net, family, GFP_KERNEL, prot, kern);
+
+	if (!sk)
+		return NULL;
+	sock_init_data(sock, sk);
+	sk->sk_type = SOCK_STREAM;
+	sk->sk_protocol = protocol;
+	if (family == AF_INET)
+		sk->sk_destruct = inet_sock_destruct;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (family == AF_INET6) {
+		inet_sk(sk)->pinet6 = (void *)sk + prot->ipv6_pinfo_offset;
+		sk->sk_destruct = inet6_sock_destruct;
+	}
+#endif
+	return sk;
+}
+
+__rust_helper kapi_sk_fn rust_helper_sk_swap_destruct(struct sock *sk, kapi_sk_fn fn)
+{
+	kapi_sk_fn old = sk->sk_destruct;
+
+	sk->sk_destruct = fn;
+	return old;
+}
+
+__rust_helper void rust_helper_sk_inuse(struct sock *sk, int val)
+{
+	local_bh_disable();
+	sock_prot_inuse_add(sock_net(sk), sk->sk_prot_creator, val);
+	local_bh_enable();
+}
+
+/* What inet_sock_destruct() insists on before a sock may go. */
+__rust_helper void rust_helper_sk_mark_dead(struct sock *sk)
+{
+	sk->sk_state = TCP_CLOSE;
+	sock_set_flag(sk, SOCK_DEAD);
+}
+
+/* Has setsockopt() of SOL_SOCKET reach the family, too. */
+__rust_helper void rust_helper_sk_custom_options(struct sock *sk)
+{
+	set_bit(SOCK_CUSTOM_SOCKOPT, &sk->sk_socket->flags);
+}
+
+__rust_helper void rust_helper_sk_set_reuseport(struct sock *sk, bool on)
+{
+	lock_sock(sk);
+	sk->sk_reuseport = on;
+	release_sock(sk);
+}
+
+__rust_helper void rust_helper_sk_wake(struct sock *sk, unsigned int mask, int how, int band)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_poll(&wq->wait, (__force __poll_t)mask);
+	sk_wake_async_rcu(sk, how, band);
+	rcu_read_unlock();
+}
+
+__rust_helper void rust_helper_sk_wake_all(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_all(&wq->wait);
+	rcu_read_unlock();
+}
+
+__rust_helper void rust_helper_sk_sigurg(struct sock *sk)
+{
+	read_lock_bh(&sk->sk_callback_lock);
+	sk_send_sigurg(sk);
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+__rust_helper void rust_helper_sk_note_no_space(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (wq) {
+		set_bit(SOCKWQ_ASYNC_NOSPACE, &wq->flags);
+		/* Pairs with the barrier in skwq_has_sleeper(); the caller looks again now. */
+		smp_mb();
+	}
+	rcu_read_unlock();
+}
+
+/*
+ * Sleeps until cond(arg) holds; called and returns with the sock locked, which is released while
+ * asleep. Returns 0, -EAGAIN when no time is left, or what an interrupted call has to return.
+ */
+__rust_helper int rust_helper_sk_wait(struct sock *sk, long *timeo, kapi_cond_fn cond,
+				      void *arg)
+{
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	wait_queue_head_t *head;
+	int err = 0;
+
+	if (!rcu_access_pointer(sk->sk_wq))
+		return cond(arg) ? 0 : -EAGAIN;
+	head = sk_sleep(sk);
+	add_wait_queue(head, &wait);
+	while (!cond(arg)) {
+		if (!*timeo) {
+			err = -EAGAIN;
+			break;
+		}
+		if (signal_pending(current)) {
+			err = sock_intr_errno(*timeo);
+			break;
+		}
+		release_sock(sk);
+		*timeo = wait_woken(&wait, TASK_INTERRUPTIBLE, *timeo);
+		lock_sock(sk);
+	}
+	remove_wait_queue(head, &wait);
+	return err;
+}
+
+__rust_helper bool rust_helper_signal_pending_current(void)
+{
+	return signal_pending(current);
+}
+
+__rust_helper bool rust_helper_current_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
+__rust_helper void rust_helper_sock_poll_wait(struct file *file, struct socket *sock,
+					      struct poll_table_struct *p)
+{
+	sock_poll_wait(file, sock, p);
+}
+
+__rust_helper long rust_helper_sk_sndtimeo(const struct sock *sk, bool nonblock)
+{
+	return sock_sndtimeo(sk, nonblock);
+}
+
+__rust_helper long rust_helper_sk_rcvtimeo(const struct sock *sk, bool nonblock)
+{
+	return sock_rcvtimeo(sk, nonblock);
+}
+
+__rust_helper int rust_helper_sk_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+__rust_helper int rust_helper_sk_err(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_err);
+}
+
+__rust_helper void rust_helper_sk_set_err(struct sock *sk, int err)
+{
+	WRITE_ONCE(sk->sk_err, err);
+}
+
+__rust_helper u8 rust_helper_sk_state(const struct sock *sk)
+{
+	return smp_load_acquire(&sk->sk_state);
+}
+
+__rust_helper void rust_helper_sk_set_state(struct sock *sk, u8 state)
+{
+	smp_store_release(&sk->sk_state, state);
+}
+
+__rust_helper u8 *rust_helper_sk_shutdown(struct sock *sk)
+{
+	return &sk->sk_shutdown;
+}
+
+__rust_helper int *rust_helper_sk_rcvlowat(struct sock *sk)
+{
+	return &sk->sk_rcvlowat;
+}
+
+__rust_helper int *rust_helper_sk_sndbuf(struct sock *sk)
+{
+	return &sk->sk_sndbuf;
+}
+
+__rust_helper int *rust_helper_sk_rcvbuf(struct sock *sk)
+{
+	return &sk->sk_rcvbuf;
+}
+
+__rust_helper u8 rust_helper_sk_userlocks(const struct sock *sk)
+{
+	return sk->sk_userlocks;
+}
+
+__rust_helper bool rust_helper_sk_flag(const struct sock *sk, int flag)
+{
+	return sock_flag(sk, flag);
+}
+
+__rust_helper unsigned long rust_helper_sk_lingertime(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_lingertime);
+}
+
+__rust_helper bool rust_helper_sk_reuse(const struct sock *sk)
+{
+	return sk->sk_reuse == SK_CAN_REUSE;
+}
+
+__rust_helper bool rust_helper_sk_reuseport(const struct sock *sk)
+{
+	return sk->sk_reuseport;
+}
+
+__rust_helper u32 rust_helper_sk_priority(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_priority);
+}
+
+__rust_helper u32 rust_helper_sk_mark(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_mark);
+}
+
+__rust_helper int rust_helper_sk_bound_dev_if(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_bound_dev_if);
+}
+
+__rust_helper u16 rust_helper_sk_family(const struct sock *sk)
+{
+	return sk->sk_family;
+}
+
+__rust_helper u16 rust_helper_sk_protocol(const struct sock *sk)
+{
+	return sk->sk_protocol;
+}
+
+__rust_helper struct proto *rust_helper_sk_prot(const struct sock *sk)
+{
+	return sk->sk_prot_creator;
+}
+
+__rust_helper bool rust_helper_sk_has_file(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_socket);
+}
+
+__rust_helper u64 rust_helper_sk_cookie(struct sock *sk)
+{
+	u32 cookie[2];
+
+	sock_diag_save_cookie(sk, cookie);
+	return cookie[0] | (u64)cookie[1] << 32;
+}
+
+__rust_helper u64 rust_helper_sk_ino(const struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
+__rust_helper u32 rust_helper_sk_uid_raw(const struct sock *sk)
+{
+	return from_kuid_munged(&init_user_ns, sk_uid(sk));
+}
+
+__rust_helper int rust_helper_sk_peek_off(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_peek_off);
+}
+
+__rust_helper void rust_helper_sk_set_peek_off(struct sock *sk, int val)
+{
+	WRITE_ONCE(sk->sk_peek_off, val);
+}
+
+/* The addresses which generic readers (audit, cgroup programs, /proc) expect in a sock. */
+__rust_helper void rust_helper_sk_set_inet4(struct sock *sk, __be32 saddr, __be16 sport,
+					    __be32 daddr, __be16 dport)
+{
+	sk->sk_rcv_saddr = saddr;
+	inet_sk(sk)->inet_saddr = saddr;
+	sk->sk_num = ntohs(sport);
+	inet_sk(sk)->inet_sport = sport;
+	sk->sk_daddr = daddr;
+	sk->sk_dport = dport;
+}
+
+__rust_helper int rust_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t len)
+{
+	return copy_from_sockptr(dst, src, len);
+}
+
+__rust_helper int rust_helper_put_user_int(int val, unsigned long addr)
+{
+	return put_user(val, (int __user *)addr);
+}
+
+__rust_helper int rust_helper_get_user_int(int *val, unsigned long addr)
+{
+	return get_user(*val, (int __user *)addr);
+}
+
+__rust_helper unsigned long rust_helper_compat_ptr_value(unsigned long arg)
+{
+#ifdef CONFIG_COMPAT
+	return (unsigned long)compat_ptr(arg);
+#else
+	return arg;
+#endif
+}
+
+__rust_helper bool rust_helper_may_sleep(void)
+{
+	return preemptible() && !rcu_preempt_depth();
+}
+
+__rust_helper void rust_helper_sk_list_init(struct kapi_sk_list *list)
+{
+	spin_lock_init(&list->lock);
+	INIT_LIST_HEAD(&list->head);
+	list->seq = 0;
+}
+
+__rust_helper void rust_helper_sk_list_add(struct kapi_sk_list *list, struct kapi_sk_link *link,
+					   struct sock *sk)
+{
+	link->sk = sk;
+	spin_lock_bh(&list->lock);
+	link->seq = ++list->seq;
+	list_add_tail(&link->node, &list->head);
+	spin_unlock_bh(&list->lock);
+}
+
+__rust_helper void rust_helper_sk_list_del(struct kapi_sk_list *list, struct kapi_sk_link *link)
+{
+	spin_lock_bh(&list->lock);
+	list_del(&link->node);
+	spin_unlock_bh(&list->lock);
+}
+
+/*
+ * The first sock of a namespace behind `prev`, or with a number above `seq` if there is no `prev`;
+ * with a reference. The caller has one on `prev`, which keeps it in the list.
+ */
+__rust_helper struct sock *rust_helper_sk_list_next(struct kapi_sk_list *list,
+						    struct kapi_sk_link *prev, u64 seq,
+						    const struct net *net)
+{
+	struct kapi_sk_link *it;
+	struct sock *found = NULL;
+
+	spin_lock_bh(&list->lock);
+	it = prev ? prev : list_entry(&list->head, struct kapi_sk_link, node);
+	list_for_each_entry_continue(it, &list->head, node) {
+		if (it->seq > seq && net_eq(sock_net(it->sk), net) &&
+		    refcount_inc_not_zero(&it->sk->sk_refcnt)) {
+			found = it->sk;
+			break;
+		}
+	}
+	spin_unlock_bh(&list->lock);
+	return found;
+}

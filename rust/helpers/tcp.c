@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/etherdevice.h>
+#include <linux/ipv6.h>
+#include <linux/netfilter.h>
+#include <linux/skbuff.h>
+#include <linux/tcp.h>
+#include <net/checksum.h>
+#include <net/dst.h>
+#include <net/inet_common.h>
+#include <net/inet_connection_sock.h>
+#include <net/ipv6.h>
+#include <net/tcp.h>
+
+/*
+ * Replaces the callbacks of a TCP sock. A child inherits the functions of its listener but not its
+ * data; for a child, `saved` has to hold what the listener had before.
+ */
+__rust_helper void rust_helper_tcp_hook(struct sock *sk, void *data,
+					const struct kapi_sk_events *ours,
+					struct kapi_sk_events *saved)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+	if (sk->sk_data_ready != ours->data_ready) {
+		saved->data_ready = sk->sk_data_ready;
+		saved->state_change = sk->sk_state_change;
+		saved->write_space = sk->sk_write_space;
+		saved->error_report = sk->sk_error_report;
+	}
+	__rcu_assign_sk_user_data_with_flags(sk, data, SK_USER_DATA_NOCOPY);
+	sk->sk_data_ready = ours->data_ready;
+	sk->sk_state_change = ours->state_change;
+	sk->sk_write_space = ours->write_space;
+	sk->sk_error_report = ours->error_report;
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/* Undoes the above, but for callbacks which somebody else has replaced meanwhile. */
+__rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_events *ours,
+					  const struct kapi_sk_events *saved)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+	if (sk->sk_data_ready == ours->data_ready)
+		sk->sk_data_ready = saved->data_ready;
+	if (sk->sk_state_change == ours->state_change)
+		sk->sk_state_change = saved->state_change;
+	if (sk->sk_write_space == ours->write_space)
+		sk->sk_write_space = saved->write_space;
+	if (sk->sk_error_report == ours->error_report)
+		sk->sk_error_report = saved->error_report;
+	rcu_assign_sk_user_data(sk, NULL);
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/* The data of a hooked sock; it stays what it is until the matching unlock. */
+__rust_helper void *rust_helper_tcp_data_lock(struct sock *sk)
+{
+	read_lock_bh(&sk->sk_callback_lock);
+	return __locked_read_sk_user_data_with_flags(sk, SK_USER_DATA_NOCOPY);
+}
+
+__rust_helper void rust_helper_tcp_data_unlock(struct sock *sk)
+{
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+__rust_helper void rust_helper_callback_write_lock(struct sock *sk)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+}
+
+__rust_helper void rust_helper_callback_write_unlock(struct sock *sk)
+{
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/* Is this sock hooked at all? True only for socks whose data is ours. */
+__rust_helper bool rust_helper_tcp_is_hooked(const struct sock *sk, kapi_sk_fn data_ready)
+{
+	return READ_ONCE(sk->sk_data_ready) == data_ready;
+}
+
+__rust_helper int rust_helper_tcp_connect_locked(struct socket *sock, void *addr, int len)
+{
+	return __inet_stream_connect(sock, addr, len, O_NONBLOCK, 0);
+}
+
+__rust_helper int rust_helper_tcp_bind(struct socket *sock, void *addr, int len)
+{
+	return kernel_bind(sock, addr, len);
+}
+
+__rust_helper int rust_helper_tcp_getname(struct socket *sock, struct sockaddr_storage *addr,
+					  int peer)
+{
+	return READ_ONCE(sock->ops)->getname(sock, (struct sockaddr *)addr, peer);
+}
+
+__rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *buf, size_t len)
+{
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+	struct kvec vec = { .iov_base = (void *)buf, .iov_len = len };
+
+	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
+	return READ_ONCE(sock->ops)->sendmsg(sock, &msg, len);
+}
+
+__rust_helper int rust_helper_tcp_recv_bytes(struct socket *sock, void *buf, size_t len, int flags)
+{
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT };
+	struct kvec vec = { .iov_base = buf, .iov_len = len };
+
+	iov_iter_kvec(&msg.msg_iter, ITER_DEST, &vec, 1, len);
+	return READ_ONCE(sock->ops)->recvmsg(sock, &msg, len, flags | MSG_DONTWAIT);
+}
+
+/*
+ * The inner calls go past the security and cgroup hooks of the system call: those have seen the
+ * call on the outer socket.
+ */
+__rust_helper int rust_helper_tcp_sendmsg(struct socket *sock, struct msghdr *msg)
+{
+	return READ_ONCE(sock->ops)->sendmsg(sock, msg, msg_data_left(msg));
+}
+
+__rust_helper int rust_helper_tcp_recvmsg(struct socket *sock, struct msghdr *msg, int flags)
+{
+	return READ_ONCE(sock->ops)->recvmsg(sock, msg, msg_data_left(msg), flags);
+}
+
+__rust_helper int rust_helper_tcp_listen(struct socket *sock, int backlog)
+{
+	return READ_ONCE(sock->ops)->listen(sock, backlog);
+}
+
+__rust_helper int rust_helper_tcp_shutdown(struct socket *sock, int how)
+{
+	return READ_ONCE(sock->ops)->shutdown(sock, how);
+}
+
+__rust_helper unsigned int rust_helper_tcp_poll(struct socket *sock)
+{
+	return (__force unsigned int)READ_ONCE(sock->ops)->poll(NULL, sock, NULL);
+}
+
+__rust_helper int rust_helper_tcp_ioctl(struct socket *sock, unsigned int cmd, unsigned long arg)
+{
+	return READ_ONCE(sock->ops)->ioctl(sock, cmd, arg);
+}
+
+__rust_helper int rust_helper_tcp_setsockopt(struct socket *sock, int level, int name,
+					     sockptr_t val, unsigned int len)
+{
+	if (level == SOL_SOCKET)
+		return sock_setsockopt(sock, level, name, val, len);
+	return READ_ONCE(sock->ops)->setsockopt(sock, level, name, val, len);
+}
+
+__rust_helper int rust_helper_tcp_setsockopt_kernel(struct socket *sock, int level, int name,
+						    void *val, unsigned int len)
+{
+	return rust_helper_tcp_setsockopt(sock, level, name, KERNEL_SOCKPTR(val), len);
+}
+
+__rust_helper int rust_helper_tcp_getsockopt_user(struct socket *sock, int level, int name,
+						  unsigned long val, unsigned long len)
+{
+	return READ_ONCE(sock->ops)->getsockopt(sock, level, name, (char __user *)val,
+						(int __user *)len);
+}
+
+__rust_helper int rust_helper_tcp_set_rcvlowat(struct sock *sk, int val)
+{
+	int err;
+
+	lock_sock(sk);
+	err = READ_ONCE(sk->sk_socket->ops)->set_rcvlowat(sk, val);
+	release_sock(sk);
+	return err;
+}
+
+__rust_helper void rust_helper_tcp_set_nodelay(struct sock *sk)
+{
+	tcp_sock_set_nodelay(sk);
+}
+
+__rust_helper unsigned int rust_helper_tcp_unacked(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return READ_ONCE(tp->write_seq) - READ_ONCE(tp->snd_una);
+}
+
+__rust_helper unsigned int rust_helper_tcp_inq(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
+}
+
+/* How segments of a connected sock leave. False when there is no route. */
+__rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *out)
+{
+	struct dst_entry *dst = sk_dst_get(sk);
+
+	if (!dst)
+		return false;
+	rcu_read_lock();
+	out->ifindex = dst_dev_rcu(dst)->ifindex;
+	rcu_read_unlock();
+	out->xfrm = dst_xfrm(dst);
+	dst_release(dst);
+	return true;
+}
+
+/*
+ * Copies what SOL_SOCKET options set: `buffers` says whether buffer sizes which a user chose go
+ * along as well.
+ */
+__rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers)
+{
+	const unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
+				    BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
+	bool keepalive;
+
+	lock_sock(to);
+	keepalive = sock_flag(from, SOCK_KEEPOPEN);
+	if (to->sk_prot->keepalive && keepalive != sock_flag(to, SOCK_KEEPOPEN))
+		to->sk_prot->keepalive(to, keepalive);
+	to->sk_flags = (to->sk_flags & ~flags) | (from->sk_flags & flags);
+	to->sk_reuse = from->sk_reuse;
+	to->sk_reuseport = from->sk_reuseport;
+	to->sk_ipv6only = from->sk_ipv6only;
+	to->sk_bound_dev_if = from->sk_bound_dev_if;
+	to->sk_priority = from->sk_priority;
+	to->sk_mark = from->sk_mark;
+	to->sk_sndtimeo = from->sk_sndtimeo;
+	to->sk_rcvtimeo = from->sk_rcvtimeo;
+	to->sk_lingertime = from->sk_lingertime;
+	to->sk_rcvlowat = from->sk_rcvlowat;
+	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
+	if (buffers) {
+		if (from->sk_userlocks & SOCK_SNDBUF_LOCK) {
+			to->sk_userlocks |= SOCK_SNDBUF_LOCK;
+			WRITE_ONCE(to->sk_sndbuf, from->sk_sndbuf);
+		}
+		if (from->sk_userlocks & SOCK_RCVBUF_LOCK) {
+			to->sk_userlocks |= SOCK_RCVBUF_LOCK;
+			WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
+		}
+	}
+	release_sock(to);
+}
+
+/* What the capability travels in on a kernel which knows it: flags of the TCP sock itself. */
+#if IS_ENABLED(CONFIG_SMC)
+__rust_helper bool rust_helper_tcp_option_native(void)
+{
+	return true;
+}
+
+__rust_helper void rust_helper_tcp_option_native_enable(bool on)
+{
+	if (on)
+		static_branch_inc(&tcp_have_smc);
+	else
+		static_branch_dec(&tcp_have_smc);
+}
+
+__rust_helper void rust_helper_tcp_option_native_set(struct sock *sk, bool on)
+{
+	tcp_sk(sk)->syn_smc = on;
+}
+
+__rust_helper bool rust_helper_tcp_option_native_get(const struct sock *sk)
+{
+	return tcp_sk(sk)->syn_smc;
+}
+#else
+__rust_helper bool rust_helper_tcp_option_native(void)
+{
+	return false;
+}
+
+__rust_helper void rust_helper_tcp_option_native_enable(bool on)
+{
+}
+
+__rust_helper void rust_helper_tcp_option_native_set(struct sock *sk, bool on)
+{
+}
+
+__rust_helper bool rust_helper_tcp_option_native_get(const struct sock *sk)
+{
+	return false;
+}
+#endif
+
+/*
+ * Classifies a packet at the local output hook; quick for whatever is not a SYN. For a SYN-ACK,
+ * `req` is set as well. The owner lives as long as the packet.
+ */
+__rust_helper enum kapi_syn_kind rust_helper_tcp_syn_kind(struct sk_buff *skb, u8 pf,
+							  struct sock **owner,
+							  struct request_sock **req)
+{
+	struct sock *sk = skb->sk;
+	unsigned int off = 0;
+	u8 state;
+
+	if (!sk)
+		return KAPI_SYN_NONE;
+	state = READ_ONCE(sk->sk_state);
+	if (state != TCP_SYN_SENT && state != TCP_NEW_SYN_RECV)
+		return KAPI_SYN_NONE;
+	if (state == TCP_SYN_SENT && sk->sk_protocol != IPPROTO_TCP)
+		return KAPI_SYN_NONE;
+
+	/* In a tunnel, headers are pushed in front of a segment which was here before. */
+	if (pf == NFPROTO_IPV4) {
+		if (ip_hdr(skb)->protocol != IPPROTO_TCP ||
+		    skb_transport_offset(skb) != ip_hdrlen(skb))
+			return KAPI_SYN_NONE;
+	} else if (ipv6_find_hdr(skb, &off, IPPROTO_TCP, NULL, NULL) < 0 ||
+		   off != skb_transport_offset(skb)) {
+		return KAPI_SYN_NONE;
+	}
+	if (skb_headlen(skb) < skb_transport_offset(skb) + sizeof(struct tcphdr) ||
+	    skb_headlen(skb) < skb_transport_offset(skb) + tcp_hdrlen(skb) || !tcp_hdr(skb)->syn)
+		return KAPI_SYN_NONE;
+
+	if (state == TCP_SYN_SENT) {
+		*owner = sk;
+		return tcp_hdr(skb)->ack ? KAPI_SYN_NONE : KAPI_SYN_OFFER;
+	}
+	if (!tcp_hdr(skb)->ack)
+		return KAPI_SYN_NONE;
+	*req = inet_reqsk(sk);
+	*owner = (*req)->rsk_listener;
+	return *owner ? KAPI_SYN_ANSWER : KAPI_SYN_NONE;
+}
+
+/*
+ * The options of a TCP header in the linear part of a packet. `plain`: nothing follows them, and
+ * the checksum is still to be filled in below us.
+ */
+__rust_helper u8 *rust_helper_tcp_skb_options(const struct sk_buff *skb, unsigned int *len,
+					      bool *plain)
+{
+	unsigned int hlen = tcp_hdrlen(skb);
+
+	if (hlen < sizeof(struct tcphdr) ||
+	    skb_headlen(skb) < skb_transport_offset(skb) + hlen)
+		return NULL;
+	*len = hlen - sizeof(struct tcphdr);
+	*plain = skb->ip_summed == CHECKSUM_PARTIAL && !skb_is_gso(skb) &&
+		 skb->len == skb_transport_offset(skb) + hlen;
+	return (u8 *)(tcp_hdr(skb) + 1);
+}
+
+/*
+ * Makes room for n bytes, a multiple of four, behind the TCP header of a packet without payload
+ * at the local output hook, where the network header comes first. Returns the room, or NULL when
+ * there is no memory.
+ */
+__rust_helper u8 *rust_helper_tcp_skb_grow(struct sk_buff *skb, u8 pf, unsigned int n)
+{
+	unsigned int hlen = skb_transport_offset(skb) + tcp_hdrlen(skb);
+	u8 *data;
+
+	if (skb_cow_head(skb, n))
+		return NULL;
+	data = skb_push(skb, n);
+	memmove(data, data + n, hlen);
+	skb->network_header -= n;
+	skb->transport_header -= n;
+	skb->csum_start -= n;
+	tcp_hdr(skb)->doff += n / 4;
+	/* The field holds the sum of the pseudo header, in which the length has grown. */
+	tcp_hdr(skb)->check = csum16_add(tcp_hdr(skb)->check, htons(n));
+	if (pf == NFPROTO_IPV4) {
+		iph_set_totlen(ip_hdr(skb), skb->len);
+		ip_send_check(ip_hdr(skb));
+	} else {
+		ipv6_hdr(skb)->payload_len = htons(skb->len - sizeof(struct ipv6hdr));
+	}
+	return data + hlen;
+}
+
+/*
+ * Copies the options of a SYN that was saved; 0 if there are none. When a request becomes a
+ * connection, the connection takes the memory along, and may free it while a SYN-ACK is being
+ * repeated. So what was read counts only if the request has it still; the bound keeps the read
+ * near the start in any case.
+ */
+static unsigned int saved_syn_copy(struct saved_syn *const *from, u8 *buf, u8 **place)
+{
+	struct saved_syn *syn = READ_ONCE(*from);
+	unsigned int off, len;
+
+	if (!syn)
+		return 0;
+	len = READ_ONCE(syn->tcp_hdrlen) - sizeof(struct tcphdr);
+	off = READ_ONCE(syn->mac_hdrlen) + READ_ONCE(syn->network_hdrlen) + sizeof(struct tcphdr);
+	if (len > KAPI_TCP_OPTIONS || off > 512)
+		return 0;
+	memcpy(buf, syn->data + off, len);
+	/* Order the copy before the second look. */
+	smp_rmb();
+	if (READ_ONCE(*from) != syn)
+		return 0;
+	*place = syn->data + off;
+	return len;
+}
+
+__rust_helper unsigned int rust_helper_tcp_request_syn_options(const struct request_sock *req,
+							       u8 *buf, u8 **place)
+{
+	return saved_syn_copy(&req->saved_syn, buf, place);
+}
+
+__rust_helper unsigned int rust_helper_tcp_child_syn_options(const struct sock *sk, u8 *buf,
+							     u8 **place)
+{
+	return saved_syn_copy(&tcp_sk(sk)->saved_syn, buf, place);
+}
+
+__rust_helper void rust_helper_tcp_write_byte(u8 *place, u8 val)
+{
+	WRITE_ONCE(*place, val);
+}
+
+__rust_helper bool rust_helper_tcp_saves_syn(const struct sock *sk)
+{
+	return tcp_sk(sk)->save_syn;
+}
+
+__rust_helper void rust_helper_tcp_save_syn(struct sock *sk)
+{
+	tcp_sk(sk)->save_syn = 1;
+}
+
+__rust_helper void rust_helper_tcp_forget_syn(struct sock *sk)
+{
+	tcp_saved_syn_free(tcp_sk(sk));
+}
+
+/* Has `sk_rx_dst_set` of a connecting sock call `fn`; `copy` is what it points to until undone. */
+__rust_helper const void *
+rust_helper_tcp_watch_connect(struct sock *sk, struct inet_connection_sock_af_ops *copy,
+			      void (*fn)(struct sock *sk, const struct sk_buff *skb))
+{
+	const struct inet_connection_sock_af_ops *ops = inet_csk(sk)->icsk_af_ops;
+
+	if (ops == copy)
+		return NULL;
+	*copy = *ops;
+	copy->sk_rx_dst_set = fn;
+	WRITE_ONCE(inet_csk(sk)->icsk_af_ops, copy);
+	return ops;
+}
+
+__rust_helper void rust_helper_tcp_unwatch_connect(struct sock *sk,
+						   const struct inet_connection_sock_af_ops *copy,
+						   const void *ops)
+{
+	if (inet_csk(sk)->icsk_af_ops == copy)
+		WRITE_ONCE(inet_csk(sk)->icsk_af_ops, ops);
+}
+
+__rust_helper void rust_helper_tcp_call_rx_dst_set(const void *ops, struct sock *sk,
+						   const struct sk_buff *skb)
+{
+	const struct inet_connection_sock_af_ops *af = ops;
+
+	af->sk_rx_dst_set(sk, skb);
+}
+
+__rust_helper bool rust_helper_tcp_skb_is_synack(const struct sk_buff *skb)
+{
+	return tcp_hdr(skb)->syn && tcp_hdr(skb)->ack;
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers for kernel interfaces which the `kernel` crate does not cover: socket families,
+//! in-kernel TCP sockets, verbs, netlink, namespaces, work queues.
+//!
+//! All `unsafe` of this tree is here. Nothing in this crate knows what is built on it.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod bindings;
+
+pub mod errno;
+pub mod handle;
+pub mod ib;
+pub mod net;
+pub mod netdev;
+pub mod pernet;
+pub mod sock;
+pub mod spinlock_bh;
+pub mod tcp;
+pub mod tcp_option;
+pub mod util;
+pub mod workqueue;

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices: finding them, what they are like, what happens to them.
+//!
+//! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
+
+use crate::bindings;
+use crate::net::Net;
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::aref::{
+    ARef,
+    AlwaysRefCounted, //
+};
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+/// A network device that exists as long as the reference to it: [`ARef`].
+///
+/// References must be short-lived, or given up on [`Event::Unregister`]: unregistering a device
+/// waits for them.
+///
+/// # Invariants
+///
+/// The device exists as long as the reference does.
+#[repr(transparent)]
+pub struct NetDevice(Opaque<bindings::net_device>);
+
+/// A counted reference to a network device.
+pub type NetDev = ARef<NetDevice>;
+
+// SAFETY: Devices are used and released on any CPU.
+unsafe impl Send for NetDevice {}
+// SAFETY: The methods below are thread-safe.
+unsafe impl Sync for NetDevice {}
+
+// SAFETY: `dev_hold` and `dev_put` count references; all devices are counted.
+unsafe impl AlwaysRefCounted for NetDevice {
+    fn inc_ref(&self) {
+        // SAFETY: By the type invariant the device exists.
+        unsafe { bindings::dev_hold_one(self.as_ptr()) }
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: By the requirements of the function, a reference is owned.
+        unsafe { bindings::dev_put_one(obj.as_ptr().cast()) }
+    }
+}
+
+/// The name of a network device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name([u8; Name::LEN]);
+
+impl Name {
+    /// Room for a name, with a NUL at its end.
+    pub const LEN: usize = 16;
+
+    /// The name without what follows it.
+    pub fn as_bytes(&self) -> &[u8] {
+        let len = self.0.iter().take_while(|b| **b != 0).count();
+        self.0.get(..len).unwrap_or_default()
+    }
+
+    /// The name, padded by NULs.
+    pub fn padded(&self) -> &[u8; Name::LEN] {
+        &self.0
+    }
+}
+
+impl NetDevice {
+    /// # Safety
+    ///
+    /// The device exists for the lifetime of the result.
+    pub(crate) unsafe fn from_ptr<'a>(ptr: *mut bindings::net_device) -> &'a Self {
+        // SAFETY: By the requirements of this function; the type is transparent.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// # Safety
+    ///
+    /// `ptr` is null, or a device with a reference that the result takes over.
+    pub(crate) unsafe fn take(ptr: *mut bindings::net_device) -> Option<NetDev> {
+        // SAFETY: By the requirements of this function.
+        NonNull::new(ptr).map(|dev| unsafe { ARef::from_raw(dev.cast()) })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::net_device {
+        self.0.get()
+    }
+
+    /// The device with an interface index.
+    pub fn by_index(net: &Net, ifindex: i32) -> Option<NetDev> {
+        // SAFETY: The namespace exists; the reference returned is taken over.
+        unsafe { Self::take(bindings::dev_get_by_index(net.as_ptr().cast(), ifindex).cast()) }
+    }
+
+    /// The device of a name.
+    pub fn by_name(net: &Net, name: &[u8]) -> Option<NetDev> {
+        let mut buf = [0_u8; Name::LEN];
+        // The last byte stays zero.
+        if name.len() >= buf.len() || name.contains(&0) {
+            return None;
+        }
+        buf.get_mut(..name.len())?.copy_from_slice(name);
+        // SAFETY: The namespace exists; the reference returned is taken over.
+        unsafe {
+            Self::take(bindings::dev_get_by_name(net.as_ptr().cast(), buf.as_ptr().cast()).cast())
+        }
+    }
+
+    /// The interface index.
+    pub fn ifindex(&self) -> i32 {
+        // SAFETY: By the type invariant the device exists.
+        unsafe { bindings::dev_ifindex(self.as_ptr()) }
+    }
+
+    /// The name it has now.
+    pub fn name(&self) -> Name {
+        let mut name = Name([0; Name::LEN]);
+        // SAFETY: By the type invariant the device exists; there is room for a name.
+        unsafe { bindings::dev_copy_name(self.as_ptr(), name.0.as_mut_ptr().cast()) };
+        name
+    }
+
+    /// The Ethernet address, if it is that kind of device.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        let mut mac = [0; 6];
+        // SAFETY: By the type invariant the device exists; there is room for an address.
+        unsafe { bindings::dev_mac(self.as_ptr(), mac.as_mut_ptr()) }.then_some(mac)
+    }
+
+    /// The VLAN, if it is a device for one.
+    pub fn vlan(&self) -> Option<u16> {
+        let mut id = 0;
+        // SAFETY: By the type invariant the device exists; `id` is valid for writes.
+        unsafe { bindings::dev_vlan(self.as_ptr(), &mut id) }.then_some(id)
+    }
+
+    /// The device below, if there is exactly one: of a VLAN its carrier, of a bridge its only port.
+    pub fn lower(&self) -> Option<NetDev> {
+        // SAFETY: By the type invariant the device exists; the reference returned is taken over.
+        unsafe { Self::take(bindings::dev_lower(self.as_ptr())) }
+    }
+
+    /// Is it up, with a carrier?
+    pub fn is_up(&self) -> bool {
+        // SAFETY: By the type invariant the device exists.
+        unsafe { bindings::dev_up(self.as_ptr()) }
+    }
+
+    /// The largest packet.
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: By the type invariant the device exists.
+        unsafe { bindings::dev_mtu(self.as_ptr()) }
+    }
+
+    /// The namespace it is in. A device may move.
+    pub fn net(&self) -> Option<ARef<Net>> {
+        let _rcu = kernel::sync::rcu::read_lock();
+        // SAFETY: By the type invariant the device exists, and under RCU the namespace it is in.
+        unsafe { Net::from_ptr(bindings::dev_net(self.as_ptr())) }.try_get()
+    }
+
+    /// The length of the prefix with which it has an IPv4 address.
+    pub fn ipv4_prefix(&self, addr: [u8; 4]) -> Option<u8> {
+        let addr = u32::from_ne_bytes(addr);
+        // SAFETY: By the type invariant the device exists.
+        u8::try_from(unsafe { bindings::dev_ipv4_prefix(self.as_ptr(), addr) }).ok()
+    }
+
+    /// Its first IPv4 address.
+    pub fn first_ipv4(&self) -> Option<[u8; 4]> {
+        let mut addr = 0_u32;
+        // SAFETY: By the type invariant the device exists; `addr` is valid for writes.
+        unsafe { bindings::dev_first_ipv4(self.as_ptr(), &mut addr) }.then(|| addr.to_ne_bytes())
+    }
+
+    /// Its IPv6 addresses that are not link-local, with the lengths of their prefixes, as many as
+    /// there is room for; returns how many that are.
+    pub fn ipv6_addrs<const N: usize>(&self, addrs: &mut [([u8; 16], u8); N]) -> usize {
+        let mut raw = [[0_u8; 16]; N];
+        let mut lens = [0_u8; N];
+        // SAFETY: By the type invariant the device exists; there is room for `N`, which is small.
+        let n = unsafe {
+            bindings::dev_ipv6(
+                self.as_ptr(),
+                raw.as_mut_ptr().cast(),
+                lens.as_mut_ptr(),
+                N as c_uint,
+            )
+        };
+        let n = (n as usize).min(N);
+        for (to, from) in addrs.iter_mut().zip(raw.into_iter().zip(lens)).take(n) {
+            *to = from;
+        }
+        n
+    }
+}
+
+/// What happens to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// There is a new device.
+    Register,
+    /// It is going away: references must be given up.
+    Unregister,
+    /// It has another name.
+    Rename,
+    /// It has come up.
+    Up,
+    /// It has gone down.
+    Down,
+    /// Its carrier or its features have changed.
+    Change,
+    /// It has another hardware address.
+    ChangeAddr,
+    /// It has another MTU.
+    ChangeMtu,
+    /// It has other devices above or below.
+    ChangeUpper,
+}
+
+/// Who is told about devices of all namespaces. Process context, with the RTNL lock held.
+pub trait Events: Send + Sync + 'static {
+    /// Something has happened. On registering, this is called for all devices that there are.
+    fn event(&self, event: Event, dev: &NetDevice);
+}
+
+/// A registered listener. Dropping it ends the calls.
+pub struct Notifier<E: Events> {
+    block: Pin<KBox<Block<E>>>,
+}
+
+#[pin_data]
+#[repr(C)]
+struct Block<E: Events> {
+    #[pin]
+    raw: Opaque<bindings::notifier_block>,
+    events: Arc<E>,
+}
+
+// SAFETY: Unregistering is possible on any thread.
+unsafe impl<E: Events> Send for Notifier<E> {}
+// SAFETY: There are no methods on shared references.
+unsafe impl<E: Events> Sync for Notifier<E> {}
+
+impl<E: Events> Notifier<E> {
+    /// Registers a listener. Must not be called with the RTNL lock held.
+    pub fn new(events: Arc<E>) -> Result<Self> {
+        let block = KBox::pin_init(
+            pin_init!(Block {
+                raw <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::notifier_block {
+                            notifier_call: Some(notify::<E>),
+                            ..pin_init::zeroed()
+                        })
+                    }
+                }),
+                events: events,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The block stays where it is until unregistered.
+        to_result(unsafe { bindings::register_netdevice_notifier(block.raw.get()) })?;
+        Ok(Self { block })
+    }
+}
+
+impl<E: Events> Drop for Notifier<E> {
+    fn drop(&mut self) {
+        // SAFETY: Registered in `new`.
+        unsafe { bindings::unregister_netdevice_notifier(self.block.raw.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel with a block registered by [`Notifier::new`].
+unsafe extern "C" fn notify<E: Events>(
+    block: *mut bindings::notifier_block,
+    event: c_ulong,
+    info: *mut c_void,
+) -> c_int {
+    let event = match event as c_uint {
+        bindings::netdev_cmd_NETDEV_REGISTER => Event::Register,
+        bindings::netdev_cmd_NETDEV_UNREGISTER => Event::Unregister,
+        bindings::netdev_cmd_NETDEV_CHANGENAME => Event::Rename,
+        bindings::netdev_cmd_NETDEV_UP => Event::Up,
+        bindings::netdev_cmd_NETDEV_DOWN => Event::Down,
+        bindings::netdev_cmd_NETDEV_CHANGE => Event::Change,
+        bindings::netdev_cmd_NETDEV_CHANGEADDR => Event::ChangeAddr,
+        bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::ChangeMtu,
+        bindings::netdev_cmd_NETDEV_CHANGEUPPER => Event::ChangeUpper,
+        _ => return bindings::NOTIFY_DONE as c_int,
+    };
+    // SAFETY: The first field of a `Block`, which exists while registered.
+    let events = unsafe { &(*block.cast::<Block<E>>()).events };
+    // SAFETY: The device of the event exists during this call.
+    let dev = unsafe { NetDevice::from_ptr(bindings::notifier_dev(info)) };
+    events.event(event, dev);
+    bindings::NOTIFY_DONE as c_int
+}

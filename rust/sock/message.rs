@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages on their way out and in: `struct msghdr` by direction.
+
+use super::addr::SockAddr;
+use super::consts::msg;
+use crate::bindings;
+use kernel::iov::{
+    IovIterDest,
+    IovIterSource, //
+};
+use kernel::prelude::*;
+
+/// A message to be sent.
+///
+/// # Invariants
+///
+/// The header belongs to a `sendmsg` in progress; its iterator is a source.
+pub struct SendMsg<'a>(&'a mut bindings::msghdr);
+
+impl<'a> SendMsg<'a> {
+    /// # Safety
+    ///
+    /// `raw` is the header of a `sendmsg` in progress, for the lifetime of the result ours alone.
+    pub(crate) unsafe fn from_raw(raw: *mut bindings::msghdr) -> Self {
+        // INVARIANT: By the requirements of this function.
+        // SAFETY: As above.
+        Self(unsafe { &mut *raw })
+    }
+
+    pub(crate) fn as_ptr(&mut self) -> *mut bindings::msghdr {
+        self.0
+    }
+
+    /// Bytes that are still to be taken.
+    pub fn len(&self) -> usize {
+        // SAFETY: All kinds of iterators which messages have keep the count in this place.
+        unsafe { (self.0.msg_iter.__bindgen_anon_1.__bindgen_anon_1.as_ref()).count }
+    }
+
+    /// Is there nothing left to be taken?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Flags of the call, [`msg`].
+    pub fn flags(&self) -> u32 {
+        self.0.msg_flags
+    }
+
+    /// Replaces the flags of the call.
+    pub fn set_flags(&mut self, flags: u32) {
+        self.0.msg_flags = flags;
+    }
+
+    /// Must the call not wait?
+    pub fn nonblock(&self) -> bool {
+        self.flags() & msg::DONTWAIT != 0
+    }
+
+    /// Has the caller announced more to come?
+    pub fn more(&self) -> bool {
+        self.flags() & msg::MORE != 0
+    }
+
+    /// The destination, where one was given.
+    pub fn addr(&self) -> Option<Result<SockAddr>> {
+        let len = usize::try_from(self.0.msg_namelen).ok()?;
+        if self.0.msg_name.is_null() || len == 0 {
+            return None;
+        }
+        // SAFETY: `msg_name` points to `msg_namelen` bytes in the kernel.
+        let raw = unsafe { core::slice::from_raw_parts(self.0.msg_name.cast::<u8>(), len) };
+        Some(SockAddr::parse(raw))
+    }
+
+    /// Does the message carry ancillary data?
+    pub fn has_control(&self) -> bool {
+        self.0.msg_controllen != 0
+    }
+
+    /// The payload that is still to be taken.
+    pub fn iter(&mut self) -> &mut IovIterSource<'a> {
+        // SAFETY: By the type invariant the iterator is a source, whose memory the system call
+        // provides for as long as the message exists.
+        unsafe { IovIterSource::from_raw(&mut self.0.msg_iter) }
+    }
+
+    /// Takes bytes into `buf`, as many as there are and fit; `EFAULT` if there are some and none
+    /// could be read.
+    pub fn copy_from(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let want = buf.len().min(self.len());
+        let got = self.iter().copy_from_iter(buf);
+        if got == 0 && want != 0 {
+            return Err(EFAULT);
+        }
+        Ok(got)
+    }
+}
+
+/// A message to be received into.
+///
+/// # Invariants
+///
+/// The header belongs to a `recvmsg` in progress; its iterator is a destination.
+pub struct RecvMsg<'a> {
+    raw: &'a mut bindings::msghdr,
+    flags: u32,
+}
+
+impl<'a> RecvMsg<'a> {
+    /// # Safety
+    ///
+    /// `raw` is the header of a `recvmsg` in progress, for the lifetime of the result ours alone.
+    pub(crate) unsafe fn from_raw(raw: *mut bindings::msghdr, flags: c_int) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            // SAFETY: As above.
+            raw: unsafe { &mut *raw },
+            flags: flags as u32,
+        }
+    }
+
+    pub(crate) fn as_ptr(&mut self) -> *mut bindings::msghdr {
+        self.raw
+    }
+
+    /// Bytes that may still be delivered.
+    pub fn len(&self) -> usize {
+        // SAFETY: All kinds of iterators which messages have keep the count in this place.
+        unsafe { (self.raw.msg_iter.__bindgen_anon_1.__bindgen_anon_1.as_ref()).count }
+    }
+
+    /// Is there no room left?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Flags of the call, [`msg`].
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Replaces the flags of the call, for the inner socket.
+    pub fn set_flags(&mut self, flags: u32) {
+        self.flags = flags;
+    }
+
+    /// Must the call not wait?
+    pub fn nonblock(&self) -> bool {
+        self.flags & msg::DONTWAIT != 0
+    }
+
+    /// Is the data to stay in the socket?
+    pub fn peek(&self) -> bool {
+        self.flags & msg::PEEK != 0
+    }
+
+    /// Where the payload goes.
+    pub fn iter(&mut self) -> &mut IovIterDest<'a> {
+        // SAFETY: By the type invariant the iterator is a destination, whose memory the system
+        // call provides for as long as the message exists.
+        unsafe { IovIterDest::from_raw(&mut self.raw.msg_iter) }
+    }
+
+    /// Delivers bytes of `buf`, as many as fit; `EFAULT` if none could be written.
+    pub fn copy_to(&mut self, buf: &[u8]) -> Result<usize> {
+        let want = buf.len().min(self.len());
+        let got = self.iter().copy_to_iter(buf);
+        if got == 0 && want != 0 {
+            return Err(EFAULT);
+        }
+        Ok(got)
+    }
+
+    /// Adds flags which the caller sees in `msg_flags`.
+    pub fn add_out_flags(&mut self, flags: u32) {
+        self.raw.msg_flags |= flags;
+    }
+
+    /// Says that the message has no sender's address: a stream.
+    pub fn clear_name(&mut self) {
+        self.raw.msg_namelen = 0;
+    }
+}

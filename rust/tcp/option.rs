@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The capability option of one TCP socket.
+//!
+//! On a kernel that knows the option, the TCP sock has flags for it. Elsewhere the option is put
+//! into SYNs and SYN-ACKs at the local output hook of netfilter, before anybody else sees them:
+//!
+//! - A connecting sock is recognised by its callbacks. Whether the SYN-ACK brings the option is
+//!   seen by `sk_rx_dst_set`, which TCP calls with that packet; it is replaced from the sending of
+//!   the SYN on, with the sock locked all the time.
+//! - A listener saves SYNs. When the SYN-ACK leaves, the saved SYN says whether the client has
+//!   offered the option. What was done is noted there, in the kind of the saved option: every
+//!   repetition of the SYN-ACK does the same, and so does the accepted child know. With SYN
+//!   cookies nothing is saved and the packet has no request, so that no option is sent.
+
+use super::events;
+use crate::bindings;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool,
+    AtomicPtr,
+    AtomicU64,
+    Ordering, //
+};
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+/// The option that is registered, as it goes on the wire; zero if there is none.
+static OPTION: AtomicU64 = AtomicU64::new(0);
+
+/// Length of an option with its padding.
+pub(crate) const LEN: usize = 8;
+
+const MAX_OPTIONS: usize = bindings::KAPI_TCP_OPTIONS as usize;
+
+/// Option kinds of TCP.
+mod kind {
+    pub(super) const EOL: u8 = 0;
+    pub(super) const NOP: u8 = 1;
+    pub(super) const MD5: u8 = 19;
+    pub(super) const AO: u8 = 29;
+    /// Second of the two kinds for experiments.
+    pub(super) const EXPERIMENT: u8 = 254;
+}
+
+/// Kinds by which the option of a saved SYN is replaced, once it is decided what to answer. Both
+/// are reserved numbers.
+mod mark {
+    pub(super) const ANSWERED: u8 = 253;
+    pub(super) const REFUSED: u8 = 252;
+}
+
+/// Registers the option, or takes it back.
+pub(crate) fn set_option(option: Option<[u8; LEN]>) -> Result {
+    let Some(option) = option else {
+        OPTION.store(0, Ordering::Release);
+        return Ok(());
+    };
+    // Something to find it by: the kind, a length that ends with the bytes, and an identifier.
+    let core = strip(&option);
+    if core.len() < 4
+        || core.first() != Some(&kind::EXPERIMENT)
+        || core.get(1).copied().map(usize::from) != Some(core.len())
+    {
+        return Err(EINVAL);
+    }
+    OPTION
+        .compare_exchange(
+            0,
+            u64::from_ne_bytes(option),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        )
+        .map_err(|_| EBUSY)?;
+    Ok(())
+}
+
+fn registered() -> Option<[u8; LEN]> {
+    match OPTION.load(Ordering::Acquire) {
+        0 => None,
+        option => Some(option.to_ne_bytes()),
+    }
+}
+
+/// The option without its padding.
+fn strip(option: &[u8; LEN]) -> &[u8] {
+    let start = option.iter().take_while(|b| **b == kind::NOP).count();
+    option.get(start..).unwrap_or_default()
+}
+
+/// Makes sure that packets of a namespace are looked at.
+pub(super) fn prepare(net: &crate::net::Net) -> Result {
+    registered().ok_or(ENODEV)?;
+    crate::tcp_option::prepare(net)
+}
+
+/// Calls `f` with the place, the kind and the whole of each option, until it returns something.
+/// Ends at what is malformed.
+fn walk<R>(options: &[u8], mut f: impl FnMut(usize, u8, &[u8]) -> Option<R>) -> Option<R> {
+    let mut at = 0_usize;
+    while let Some(&kind) = options.get(at) {
+        let len = match kind {
+            kind::EOL => return f(at, kind, &[]),
+            kind::NOP => 1,
+            _ => usize::from(*options.get(at.checked_add(1)?)?),
+        };
+        if len == 0 || (len == 1 && kind != kind::NOP) {
+            return None;
+        }
+        let end = at.checked_add(len)?;
+        let option = options.get(at..end)?;
+        if let Some(result) = f(at, kind, option) {
+            return Some(result);
+        }
+        at = end;
+    }
+    None
+}
+
+/// Finds an option; returns its place and its kind, which may also be one of [`mark`].
+fn find(options: &[u8], option: &[u8; LEN]) -> Option<(usize, u8)> {
+    let core = strip(option);
+    walk(options, |at, kind, bytes| {
+        let known = matches!(kind, kind::EXPERIMENT | mark::ANSWERED | mark::REFUSED);
+        (known && bytes.get(1..) == core.get(1..)).then_some((at, kind))
+    })
+}
+
+/// May another option follow these? Not behind the end of the list, nor in what is signed.
+fn may_append(options: &[u8]) -> bool {
+    let refused = walk(options, |_, kind, _| {
+        matches!(kind, kind::EOL | kind::MD5 | kind::AO).then_some(())
+    });
+    refused.is_none() && options.len().saturating_add(LEN) <= MAX_OPTIONS
+}
+
+/// What is known about the option on one socket.
+///
+/// # Invariants
+///
+/// While a sock's `icsk_af_ops` is `ops`, `original` holds what it was before.
+#[pin_data]
+pub(super) struct OptionState {
+    /// The next SYN is to carry the option.
+    offer: AtomicBool,
+    /// A SYN has carried the option.
+    offered: AtomicBool,
+    /// A listener answers the option.
+    answer: AtomicBool,
+    /// The user wants SYNs to be saved, or not.
+    user_saves: AtomicBool,
+    /// Both sides have sent the option.
+    negotiated: AtomicBool,
+    original: AtomicPtr<c_void>,
+    ops: Opaque<bindings::inet_connection_sock_af_ops>,
+}
+
+fn native() -> bool {
+    // SAFETY: A constant of the kernel.
+    unsafe { bindings::tcp_option_native() }
+}
+
+impl OptionState {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            offer: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
+            answer: AtomicBool::new(false),
+            user_saves: AtomicBool::new(false),
+            negotiated: AtomicBool::new(false),
+            original: AtomicPtr::new(ptr::null_mut()),
+            ops: Opaque::zeroed(),
+        })
+    }
+
+    /// The next connect is to offer the option. The sock is locked.
+    pub(super) fn offer(&self, sk: *mut bindings::sock) {
+        self.negotiated.store(false, Ordering::Relaxed);
+        self.offered.store(false, Ordering::Relaxed);
+        self.offer.store(true, Ordering::Relaxed);
+        // SAFETY: The sock is locked. Without effect unless native.
+        unsafe { bindings::tcp_option_native_set(sk, true) };
+    }
+
+    /// The SYN has been sent: look at the answer. The sock is locked.
+    pub(super) fn watch(&self, sk: *mut bindings::sock) {
+        // SAFETY: The sock exists.
+        let state = unsafe { bindings::sk_state(sk) };
+        if native() || !self.offer.load(Ordering::Relaxed) || state != crate::sock::state::SYN_SENT
+        {
+            return;
+        }
+        // SAFETY: The sock is locked; `ops` stays where it is until `unwatch`.
+        let original = unsafe { bindings::tcp_watch_connect(sk, self.ops.get(), Some(rx_dst_set)) };
+        if !original.is_null() {
+            // INVARIANT: As returned. Nobody calls through `ops` while the sock is locked.
+            self.original.store(original.cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// Ends looking. The sock is locked, or this is called from its input path.
+    pub(super) fn unwatch(&self, sk: *mut bindings::sock) {
+        let original = self.original.load(Ordering::Acquire);
+        if !original.is_null() {
+            // SAFETY: The sock is locked; `original` is what it had.
+            unsafe { bindings::tcp_unwatch_connect(sk, self.ops.get(), original) };
+        }
+    }
+
+    /// A listener is to answer the option, or not. The sock is locked.
+    pub(super) fn answer(&self, sk: *mut bindings::sock, yes: bool) {
+        if native() {
+            // SAFETY: The sock is locked.
+            unsafe { bindings::tcp_option_native_set(sk, yes) };
+        } else if yes {
+            // SAFETY: The sock is locked.
+            unsafe { bindings::tcp_save_syn(sk) };
+        }
+        self.answer.store(yes, Ordering::Release);
+    }
+
+    /// The user has set whether SYNs are to be saved; false if that must not reach the sock.
+    pub(super) fn user_saves(&self, yes: bool) -> bool {
+        self.user_saves.store(yes, Ordering::Release);
+        yes || native() || !self.answer.load(Ordering::Acquire)
+    }
+
+    /// Learns what was negotiated for a child of `listener`. The child is locked.
+    pub(super) fn accepted(&self, sk: *mut bindings::sock, listener: &Self) {
+        if native() {
+            return;
+        }
+        let Some(option) = registered() else { return };
+        let mut buf = [0; MAX_OPTIONS];
+        let mut place = ptr::null_mut();
+        // SAFETY: The sock is locked; there is room for all options.
+        let len =
+            unsafe { bindings::tcp_child_syn_options(sk, buf.as_mut_ptr(), &mut place) } as usize;
+        if let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), &option) {
+            self.negotiated
+                .store(kind == mark::ANSWERED, Ordering::Release);
+            // The user sees the SYN as it was.
+            // SAFETY: The place of the kind in the saved SYN, which the locked sock keeps.
+            unsafe { bindings::tcp_write_byte(place.add(at), kind::EXPERIMENT) };
+        }
+        if !listener.user_saves.load(Ordering::Acquire) {
+            // SAFETY: The sock is locked.
+            unsafe { bindings::tcp_forget_syn(sk) };
+        }
+    }
+
+    pub(super) fn negotiated(&self, sk: *mut bindings::sock) -> bool {
+        if native() {
+            // SAFETY: The sock exists.
+            unsafe { bindings::tcp_option_native_get(sk) }
+        } else {
+            self.negotiated.load(Ordering::Acquire)
+        }
+    }
+}
+
+/// In place of `sk_rx_dst_set`: called with the SYN-ACK when a connection is established.
+///
+/// # Safety
+///
+/// Called by the kernel for a sock that is watched.
+unsafe extern "C" fn rx_dst_set(sk: *mut bindings::sock, skb: *const bindings::sk_buff) {
+    // SAFETY: The sock is hooked: unhooking it ends the watch first, with the sock locked.
+    let original = unsafe {
+        events::with_inner(sk, |inner| {
+            let state = &inner.option;
+            state.unwatch(sk);
+            if state.offered.load(Ordering::Acquire) && answered(skb) {
+                state.negotiated.store(true, Ordering::Release);
+            }
+            state.original.load(Ordering::Acquire)
+        })
+    };
+    if let Some(original) = original {
+        // SAFETY: By the invariant of `OptionState`.
+        unsafe { bindings::tcp_call_rx_dst_set(original, sk, skb) };
+    }
+}
+
+/// Is this a SYN-ACK with the option?
+fn answered(skb: *const bindings::sk_buff) -> bool {
+    let Some(option) = registered() else {
+        return false;
+    };
+    // SAFETY: A packet in TCP's input path, whose header is linear.
+    if !unsafe { bindings::tcp_skb_is_synack(skb) } {
+        return false;
+    }
+    // SAFETY: As above.
+    unsafe { header_options(skb) }
+        .is_some_and(|(options, _)| matches!(find(options, &option), Some((_, kind::EXPERIMENT))))
+}
+
+/// The options in a packet's TCP header, and whether the packet is a plain one that may grow.
+///
+/// # Safety
+///
+/// `skb` is a TCP packet, which nobody changes during the lifetime of the result.
+unsafe fn header_options<'a>(skb: *const bindings::sk_buff) -> Option<(&'a [u8], bool)> {
+    let mut len = 0;
+    let mut plain = false;
+    // SAFETY: By the requirements of this function.
+    let options = unsafe { bindings::tcp_skb_options(skb, &mut len, &mut plain) };
+    if options.is_null() {
+        return None;
+    }
+    // SAFETY: As returned.
+    Some((
+        unsafe { core::slice::from_raw_parts(options, len as usize) },
+        plain,
+    ))
+}
+
+/// Puts the option into a packet at the local output hook. False if there is no room.
+///
+/// # Safety
+///
+/// `skb` is a TCP packet at the local output hook of `pf`, ours to change.
+unsafe fn insert(skb: *mut bindings::sk_buff, pf: u8, option: &[u8; LEN]) -> bool {
+    // SAFETY: By the requirements of this function.
+    let Some((options, plain)) = (unsafe { header_options(skb) }) else {
+        return false;
+    };
+    if find(options, option).is_some() {
+        // With a VRF, packets pass the hook twice.
+        return true;
+    }
+    if !plain || !may_append(options) {
+        return false;
+    }
+    // SAFETY: By the requirements of this function; a plain packet, and the header may be longer.
+    let room = unsafe { bindings::tcp_skb_grow(skb, pf, LEN as c_uint) };
+    if room.is_null() {
+        return false;
+    }
+    // SAFETY: There is room for as much behind the header.
+    unsafe { ptr::copy_nonoverlapping(option.as_ptr(), room, LEN) };
+    true
+}
+
+const ACCEPT: c_uint = bindings::NF_ACCEPT;
+const DROP: c_uint = bindings::NF_DROP;
+
+/// The hook: looks at every packet that leaves the host, quickly.
+///
+/// # Safety
+///
+/// Called by netfilter at the local output hook, under RCU.
+pub(crate) unsafe extern "C" fn hook(
+    _priv: *mut c_void,
+    skb: *mut bindings::sk_buff,
+    state: *const bindings::nf_hook_state,
+) -> c_uint {
+    // SAFETY: By the requirements of this function.
+    let pf = unsafe { (*state).pf };
+    let mut owner = ptr::null_mut();
+    let mut req = ptr::null_mut();
+    // SAFETY: By the requirements of this function.
+    let kind = unsafe { bindings::tcp_syn_kind(skb, pf, &mut owner, &mut req) };
+    // SAFETY: As told by the kind, a sock that exists as long as the packet.
+    if kind == bindings::kapi_syn_kind_KAPI_SYN_NONE || !unsafe { events::is_hooked(owner) } {
+        return ACCEPT;
+    }
+    let Some(option) = registered() else {
+        return ACCEPT;
+    };
+    if kind == bindings::kapi_syn_kind_KAPI_SYN_OFFER {
+        // SAFETY: A connecting sock with our callbacks, and its packet.
+        unsafe { syn(owner, skb, pf, &option) }
+    } else {
+        // SAFETY: A listener with our callbacks, a request of it, and its packet.
+        unsafe { syn_ack(owner, req, skb, pf, &option) }
+    }
+}
+
+/// # Safety
+///
+/// `sk` is hooked, and `skb` its SYN.
+unsafe fn syn(
+    sk: *mut bindings::sock,
+    skb: *mut bindings::sk_buff,
+    pf: u8,
+    option: &[u8; LEN],
+) -> c_uint {
+    let add = |inner: &super::Inner| {
+        let state = &inner.option;
+        // SAFETY: By the requirements of this function.
+        if state.offer.load(Ordering::Acquire) && unsafe { insert(skb, pf, option) } {
+            state.offered.store(true, Ordering::Release);
+        }
+    };
+    // SAFETY: By the requirements of this function.
+    unsafe { events::with_inner(sk, add) };
+    ACCEPT
+}
+
+/// # Safety
+///
+/// `listener` is hooked, `req` a request of it, and `skb` the request's SYN-ACK.
+unsafe fn syn_ack(
+    listener: *mut bindings::sock,
+    req: *mut bindings::request_sock,
+    skb: *mut bindings::sk_buff,
+    pf: u8,
+    option: &[u8; LEN],
+) -> c_uint {
+    let mut buf = [0; MAX_OPTIONS];
+    let mut place = ptr::null_mut();
+    // SAFETY: The request exists as long as the packet; there is room for all options.
+    let len =
+        unsafe { bindings::tcp_request_syn_options(req, buf.as_mut_ptr(), &mut place) } as usize;
+    let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), option) else {
+        return ACCEPT;
+    };
+    match kind {
+        mark::REFUSED => ACCEPT,
+        mark::ANSWERED => {
+            // The client may know of the answer: better none than another one. It is repeated.
+            // SAFETY: By the requirements of this function.
+            if unsafe { insert(skb, pf, option) } {
+                ACCEPT
+            } else {
+                DROP
+            }
+        }
+        _ => {
+            // SAFETY: By the requirements of this function.
+            let answer = unsafe {
+                events::with_inner(listener, |inner| {
+                    inner.option.answer.load(Ordering::Acquire)
+                })
+            };
+            // SAFETY: By the requirements of this function.
+            let done = answer == Some(true) && unsafe { insert(skb, pf, option) };
+            let mark = if done { mark::ANSWERED } else { mark::REFUSED };
+            // SAFETY: The place of the kind in the saved SYN. This is the first SYN-ACK, without
+            // which there is no connection yet that could have taken it from the request.
+            unsafe { bindings::tcp_write_byte(place.add(at), mark) };
+            ACCEPT
+        }
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Small things which need no module of their own: randomness, time, the current context.
+
+use crate::bindings;
+
+/// Fills `buf` with random bytes.
+pub fn random_bytes(buf: &mut [u8]) {
+    // SAFETY: `buf` is valid for writes of its length.
+    unsafe { bindings::random_bytes(buf.as_mut_ptr().cast(), buf.len()) }
+}
+
+/// Milliseconds of the monotonic clock.
+pub fn now_ms() -> u64 {
+    // SAFETY: May be called from anywhere.
+    unsafe { bindings::now_ms() }
+}
+
+/// May the current context sleep?
+///
+/// Says no as well where the kernel cannot tell (no preemption counting).
+pub fn may_sleep() -> bool {
+    // SAFETY: Looks at counters of the current context only.
+    unsafe { bindings::may_sleep() }
+}
+
+/// Is a signal pending for the current task?
+pub fn signal_pending() -> bool {
+    // SAFETY: Looks at the current task only.
+    unsafe { bindings::signal_pending_current() }
+}
+
+/// Is the current task going away, with its files being closed for it?
+pub fn task_exiting() -> bool {
+    // SAFETY: Looks at the current task only.
+    unsafe { bindings::current_exiting() }
+}
+
+/// Waits until every reader under RCU and every softirq of now has ended. Sleeps.
+pub fn wait_for_readers() {
+    // SAFETY: No requirements but a context that may sleep; in another one the kernel warns.
+    unsafe { bindings::wait_rcu() }
+}
+
+/// Reports, once, that something was used in a way it is not made for.
+#[cold]
+pub(crate) fn warn_misuse() {
+    // SAFETY: May be called from anywhere.
+    unsafe { bindings::warn_misuse() }
+}
