@@ -37,7 +37,11 @@ impl Spans {
 
     /// The `n` bytes of `ring` from `at` on; not more than its capacity.
     pub const fn new(ring: Geometry, at: Cursor, n: u32) -> Spans {
-        let n = if n < ring.capacity() { n } else { ring.capacity() };
+        let n = if n < ring.capacity() {
+            n
+        } else {
+            ring.capacity()
+        };
         let room = ring.to_end(at);
         let len = if n < room { n } else { room };
         // INVARIANT: `second` is empty unless `n` exceeds what is left up to the end.

@@ -4,8 +4,8 @@
 //! 4.8).
 
 use super::{
-    ConnError,
     Conn,
+    ConnError,
     Event,
     Events,
     Fin,

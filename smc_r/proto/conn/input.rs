@@ -4,8 +4,8 @@
 //! 4.6 and 4.8).
 
 use super::{
-    ConnError,
     Conn,
+    ConnError,
     Event,
     Events,
     Fin,
@@ -28,6 +28,12 @@ impl Conn {
     /// `byte_at` reads the byte at an offset of our element; it is called at most once, for an
     /// urgent byte.
     pub fn handle_cdc(&mut self, cdc: &Cdc, byte_at: impl FnOnce(u32) -> u8) -> Events {
+        let mut byte_at = Some(byte_at);
+        self.take_cdc(cdc, &mut |offset| byte_at.take().map_or(0, |f| f(offset)))
+    }
+
+    /// As [`Conn::handle_cdc`], compiled once and here.
+    fn take_cdc(&mut self, cdc: &Cdc, byte_at: &mut dyn FnMut(u32) -> u8) -> Events {
         self.undo = None;
         let mut events = Events::default();
         if matches!(self.tx.state, State::Closed | State::ProcessAbort) {
@@ -175,7 +181,7 @@ impl Conn {
         &mut self,
         cdc: &Cdc,
         events: &mut Events,
-        byte_at: impl FnOnce(u32) -> u8,
+        byte_at: &mut dyn FnMut(u32) -> u8,
     ) -> Result<(), Violation> {
         let producer = self
             .own

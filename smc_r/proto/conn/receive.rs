@@ -103,7 +103,11 @@ impl Conn {
     /// Whether the next byte to read is the one at the urgent mark (`SIOCATMARK`).
     pub fn at_mark(&self) -> bool {
         self.urgent_in.is_some_and(|u| {
-            let mark = if u.skipped { u.at.wrapping_add(1) } else { u.at };
+            let mark = if u.skipped {
+                u.at.wrapping_add(1)
+            } else {
+                u.at
+            };
             mark == self.consumed.total
         })
     }
@@ -154,9 +158,7 @@ impl Conn {
         }
         let unread = self.unread();
         match self.urgent_in {
-            Some(u) if u.at > self.consumed.total => {
-                amount(self.consumed.total, u.at).min(unread)
-            }
+            Some(u) if u.at > self.consumed.total => amount(self.consumed.total, u.at).min(unread),
             _ => unread,
         }
     }

@@ -359,7 +359,7 @@ impl Conn {
             && plan.fin == before.sent
             && !before.owe_message
             && self.send_unsent() == 0
-            && self.ring_free() >= self.ring.capacity() / 2
+            && self.ring_free() > self.ring.capacity() / 2
             && self.flight.len().saturating_add(1) < MAX_IN_FLIGHT;
         let cdc = self.message(self.tx.seq);
         self.record(before, writes, count, cdc, urgent, !quiet)

@@ -91,7 +91,7 @@ fn expect_seen(states: &[State], errors: &[&str], timers: &[&str], flags: &[&str
 
 #[test]
 fn data_only() {
-    let runs = 4000;
+    let runs = 2000;
     let well = run("data_only", runs, |seed| life(seed, 1, |_, _| ()));
     if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {
         assert_eq!(well, runs, "nothing can go wrong without a reason");
@@ -102,7 +102,7 @@ fn data_only() {
 
 #[test]
 fn early_close() {
-    run("early_close", 4000, |seed| {
+    run("early_close", 2000, |seed| {
         life(seed, 2, |c, _| c.early_close = true)
     });
     let states = [
@@ -121,7 +121,7 @@ fn early_close() {
 
 #[test]
 fn aborts_and_resets() {
-    run("aborts_and_resets", 3000, |seed| {
+    run("aborts_and_resets", 2000, |seed| {
         life(seed, 3, |c, _| {
             c.early_close = true;
             c.abort = true;
@@ -134,7 +134,7 @@ fn aborts_and_resets() {
 
 #[test]
 fn failover() {
-    run("failover", 4000, |seed| {
+    run("failover", 2000, |seed| {
         life(seed, 4, |c, rng| {
             c.failover = true;
             c.early_close = rng.percent(30);
@@ -145,7 +145,7 @@ fn failover() {
 
 #[test]
 fn link_death() {
-    run("link_death", 3000, |seed| {
+    run("link_death", 2000, |seed| {
         life(seed, 5, |c, rng| {
             c.death = true;
             c.early_close = rng.percent(50);
@@ -156,7 +156,7 @@ fn link_death() {
 
 #[test]
 fn everything_at_once() {
-    run("everything_at_once", 4000, |seed| {
+    run("everything_at_once", 2000, |seed| {
         life(seed, 6, |c, rng| {
             c.early_close = true;
             c.abort = rng.percent(30);

@@ -152,6 +152,8 @@ pub struct World {
     pub config: Config,
     pub rng: Rng,
     died: bool,
+    /// Number of the last message which each host handled.
+    last_seq: [u16; 2],
     pub seen: Seen,
 }
 
@@ -223,6 +225,7 @@ impl World {
             config,
             rng,
             died: false,
+            last_seq: [0; 2],
             seen: Seen::default(),
         }
     }
@@ -230,9 +233,10 @@ impl World {
     /// Whether anything happened that may cost data.
     fn is_rough(&self) -> bool {
         self.died
-            || self.hosts.iter().any(|h| {
-                h.aborted || h.timed_out || h.tcp_reset_seen || h.conn.reset_tcp()
-            })
+            || self
+                .hosts
+                .iter()
+                .any(|h| h.aborted || h.timed_out || h.tcp_reset_seen || h.conn.reset_tcp())
     }
 
     // ----- what a driver does after each call
@@ -299,7 +303,10 @@ impl World {
         let mut place = start;
         for w in t.writes() {
             assert_eq!(u64::from(w.from), place % ring);
-            assert_eq!(u64::from(w.to), u64::from(self.config.base) + place % capacity);
+            assert_eq!(
+                u64::from(w.to),
+                u64::from(self.config.base) + place % capacity
+            );
             assert!(w.to + w.len <= element && u64::from(w.from + w.len) <= ring);
             place += u64::from(w.len);
         }
@@ -328,6 +335,9 @@ impl World {
             (t.writes().len() == 3, "3 writes"),
             (!t.signal, "unsignalled"),
         ] {
+            // A peer whose data was not read hears of it.
+            let d = self.hosts[i].conn.diag();
+            assert!(name != "C" || !set || d.rx_producer == d.tx_consumer);
             if set {
                 self.seen.flags.insert(name);
             }
@@ -378,7 +388,11 @@ impl World {
         // An end of the stream is never a truncation.
         let own_doing = h.closed || h.shut || h.aborted || h.timed_out || self.died;
         if c.eof() && c.error().is_none() && !own_doing {
-            assert_eq!(self.consumed(i), self.hosts[1 - i].accepted, "stream cut off");
+            assert_eq!(
+                self.consumed(i),
+                self.hosts[1 - i].accepted,
+                "stream cut off"
+            );
         }
         match c.error() {
             None => {}
@@ -407,7 +421,10 @@ impl World {
             return false;
         };
         if let Some(&w) = p.transmit.writes().get(p.writes_done) {
-            let before: u32 = p.transmit.writes()[..p.writes_done].iter().map(|w| w.len).sum();
+            let before: u32 = p.transmit.writes()[..p.writes_done]
+                .iter()
+                .map(|w| w.len)
+                .sum();
             for k in 0..w.len {
                 let b = self.hosts[i].ring[(w.from + k) as usize];
                 let place = p.start + u64::from(before + k);
@@ -432,12 +449,24 @@ impl World {
         assert_eq!(cdc.token, AlertToken(7 + i as u32));
         let sent = conn.diag().tx_state_flags;
         let over = conn.error().is_some() || sent.aborted || conn.state() == State::Closed;
+        let old = (cdc.seq.wrapping_sub(self.last_seq[r]) as i16) < 0;
+        let lost = conn.send_unsent() > 0 && cdc.state_flags.closed && !over && !old;
         let events = conn.handle_cdc(&cdc, |o| element[o as usize]);
         if cdc.state_flags.aborted && !over && !self.hosts[r].closed {
             assert_eq!(self.hosts[r].conn.error(), Some(ConnError::Reset));
             assert!(events.changed && events.readable && events.writable);
         }
         let conn = &self.hosts[r].conn;
+        if lost {
+            assert!(conn.reset_tcp(), "unsent data lost without a word");
+            assert!(self.hosts[r].closed || conn.error().is_some());
+        }
+        if !cdc.prod_flags.failover {
+            assert!(events.dropped || !old);
+            if !old {
+                self.last_seq[r] = cdc.seq;
+            }
+        }
         if let Some(mark) = mark {
             if !events.dropped && conn.error().is_none() && self.hosts[r].marks.insert(mark) {
                 assert!(events.readable);
@@ -880,7 +909,10 @@ impl World {
             assert_eq!(sender.conn.send_unsent(), 0, "{:?}", self.report());
             assert_eq!(sender.to_send, 0, "a writer is stuck");
             let ended = sender.shut || sender.closed;
-            assert_eq!(reader.conn.eof(), ended || reader.conn.state() == State::Closed);
+            assert_eq!(
+                reader.conn.eof(),
+                ended || reader.conn.state() == State::Closed
+            );
             if let Some(last) = sender.urgent_commits.last() {
                 assert_eq!(reader.marks.last(), Some(&(last - 1)), "last urgent mark");
             }
@@ -897,7 +929,12 @@ impl World {
                 self.deliver(1 - order);
             }
         }
-        let all = [Timer::Cork, Timer::Drain, Timer::CloseWait, Timer::AbortWait];
+        let all = [
+            Timer::Cork,
+            Timer::Drain,
+            Timer::CloseWait,
+            Timer::AbortWait,
+        ];
         self.settle(&all);
         for h in &self.hosts {
             assert!(h.closed);

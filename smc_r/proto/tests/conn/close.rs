@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! States and transitions at the end of a connection, one by one.
+
+use smc_proto::conn::{
+    ConnError,
+    Event,
+    Facts,
+    State,
+    Timer, //
+};
+
+use crate::Rig;
+use Op::*;
+use State::*;
+
+/// Something that happens to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    /// The application closes.
+    Close,
+    /// The application shuts both directions, or only the sending one.
+    ShutBoth,
+    ShutWrite,
+    /// A message with D, with C, with A.
+    Done,
+    Closed,
+    Abort,
+    /// Data arrives.
+    Data,
+    /// The TCP connection is reset.
+    Reset,
+    /// The timer that runs expires.
+    Expire,
+}
+
+/// What a message says about the sender's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    D,
+    C,
+    A,
+}
+use Said::*;
+
+/// Carries out `op`; what the connection says to the peer then.
+fn act(rig: &mut Rig, op: Op) -> Said {
+    let _ = match op {
+        Close => rig.conn.close(),
+        ShutBoth => rig.conn.shutdown_both(),
+        ShutWrite => rig.conn.shutdown_write(),
+        Op::Done => rig.done(),
+        Op::Closed => rig.closed(),
+        Abort => rig.aborted(),
+        Data => rig.data(3),
+        Reset => rig.conn.handle_tcp_reset(),
+        Expire => {
+            let timer = rig.conn.timer().expect("a timer");
+            rig.conn.handle_timeout(timer)
+        }
+    };
+    let posts = rig.posts();
+    for t in &posts {
+        let _ = rig.sent(t);
+    }
+    assert!(posts.len() <= 1);
+    match posts.first().map(|t| t.cdc.state_flags) {
+        Some(f) if f.aborted => A,
+        Some(f) if f.closed => C,
+        Some(f) if f.done => D,
+        _ => Nothing,
+    }
+}
+
+/// What leads to a state, the event, what is sent, the new state.
+type Row = (&'static [Op], State, Op, Said, State);
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    (&[], Active, Close, C, PeerCloseWait1),
+    (&[], Active, ShutBoth, C, PeerCloseWait1),
+    (&[Data], Active, Close, A, PeerCloseWait1),
+    (&[Data], Active, ShutBoth, A, PeerCloseWait1),
+    (&[], Active, ShutWrite, D, PeerCloseWait1),
+    (&[Data], Active, ShutWrite, D, PeerCloseWait1),
+    (&[], Active, Op::Done, Nothing, AppCloseWait1),
+    (&[], Active, Op::Closed, Nothing, AppCloseWait1),
+    (&[ShutWrite], PeerCloseWait1, Op::Done, Nothing, PeerCloseWait2),
+    (&[Close], PeerCloseWait1, Op::Done, Nothing, PeerCloseWait2),
+    (&[Close], PeerCloseWait1, Op::Closed, Nothing, State::Closed),
+    (&[Data, Close], PeerCloseWait1, Op::Closed, Nothing, State::Closed),
+    (&[Close, Op::Done], PeerCloseWait2, Op::Closed, Nothing, State::Closed),
+    (&[ShutWrite], PeerCloseWait1, Op::Closed, Nothing, AppFinCloseWait),
+    (&[ShutBoth], PeerCloseWait1, Op::Closed, Nothing, AppFinCloseWait),
+    (&[ShutWrite, Op::Done], PeerCloseWait2, Op::Closed, Nothing, AppFinCloseWait),
+    (&[ShutBoth, Op::Done], PeerCloseWait2, Op::Closed, Nothing, AppFinCloseWait),
+    (&[ShutWrite], PeerCloseWait1, Close, C, PeerCloseWait1),
+    (&[ShutWrite, Data], PeerCloseWait1, Close, A, PeerCloseWait1),
+    (&[ShutBoth], PeerCloseWait1, Close, Nothing, PeerCloseWait1),
+    (&[ShutWrite, Op::Done], PeerCloseWait2, Close, C, PeerCloseWait2),
+    (&[Close], PeerCloseWait1, Expire, Nothing, State::Closed),
+    (&[Close, Op::Done], PeerCloseWait2, Expire, Nothing, State::Closed),
+    (&[Op::Done], AppCloseWait1, ShutWrite, D, AppCloseWait2),
+    (&[Op::Closed], AppCloseWait1, ShutWrite, D, AppCloseWait2),
+    (&[Op::Closed], AppCloseWait1, Close, C, State::Closed),
+    (&[Data, Op::Closed], AppCloseWait1, Close, A, State::Closed),
+    (&[Op::Closed, ShutWrite], AppCloseWait2, Close, C, State::Closed),
+    (&[Op::Done], AppCloseWait1, Close, C, PeerFinCloseWait),
+    (&[Data, Op::Done], AppCloseWait1, Close, A, PeerFinCloseWait),
+    (&[Op::Done, ShutWrite], AppCloseWait2, Close, C, PeerFinCloseWait),
+    (&[Op::Done], AppCloseWait1, Op::Closed, Nothing, AppCloseWait1),
+    (&[Op::Done, ShutWrite], AppCloseWait2, Op::Closed, Nothing, AppCloseWait2),
+    (&[ShutWrite, Op::Closed], AppFinCloseWait, Close, C, State::Closed),
+    (&[ShutBoth, Op::Closed], AppFinCloseWait, Close, Nothing, State::Closed),
+    (&[Op::Done, Close], PeerFinCloseWait, Op::Closed, Nothing, State::Closed),
+    (&[Op::Done, Close], PeerFinCloseWait, Expire, Nothing, State::Closed),
+    // The peer aborts.
+    (&[], Active, Abort, A, ProcessAbort),
+    (&[Op::Done], AppCloseWait1, Abort, A, ProcessAbort),
+    (&[Op::Closed], AppCloseWait1, Abort, A, ProcessAbort),
+    (&[ShutWrite, Op::Closed], AppFinCloseWait, Abort, A, ProcessAbort),
+    (&[ShutWrite], PeerCloseWait1, Abort, A, ProcessAbort),
+    (&[ShutWrite, Op::Done], PeerCloseWait2, Abort, A, ProcessAbort),
+    (&[Close], PeerCloseWait1, Abort, Nothing, State::Closed),
+    (&[Close, Op::Done], PeerCloseWait2, Abort, Nothing, State::Closed),
+    (&[Op::Done, ShutWrite], AppCloseWait2, Abort, A, State::Closed),
+    (&[Op::Done, Close], PeerFinCloseWait, Abort, Nothing, State::Closed),
+    (&[Abort], ProcessAbort, Close, Nothing, State::Closed),
+    // We abort.
+    (&[], Active, Reset, A, PeerAbortWait),
+    (&[ShutWrite], PeerCloseWait1, Reset, A, PeerAbortWait),
+    (&[Close], PeerCloseWait1, Reset, Nothing, PeerAbortWait),
+    (&[ShutWrite, Op::Done], PeerCloseWait2, Reset, A, PeerAbortWait),
+    (&[Op::Done], AppCloseWait1, Reset, A, PeerAbortWait),
+    (&[Op::Closed], AppCloseWait1, Reset, A, State::Closed),
+    (&[Op::Done, ShutWrite], AppCloseWait2, Reset, A, PeerAbortWait),
+    (&[Op::Done, Close], PeerFinCloseWait, Reset, Nothing, PeerAbortWait),
+    (&[ShutWrite, Op::Closed], AppFinCloseWait, Reset, A, State::Closed),
+    (&[Reset], PeerAbortWait, Abort, Nothing, State::Closed),
+    (&[Reset], PeerAbortWait, Expire, Nothing, State::Closed),
+    // What comes afterwards changes nothing.
+    (&[Reset], PeerAbortWait, Data, Nothing, PeerAbortWait),
+    (&[Reset], PeerAbortWait, Op::Done, Nothing, PeerAbortWait),
+    (&[Reset], PeerAbortWait, Op::Closed, Nothing, PeerAbortWait),
+    (&[Reset], PeerAbortWait, Close, Nothing, PeerAbortWait),
+    (&[Abort], ProcessAbort, Data, Nothing, ProcessAbort),
+    (&[Abort], ProcessAbort, Op::Done, Nothing, ProcessAbort),
+    (&[Abort], ProcessAbort, Op::Closed, Nothing, ProcessAbort),
+    (&[Close, Op::Closed], State::Closed, Data, Nothing, State::Closed),
+    (&[Close, Op::Closed], State::Closed, Op::Done, Nothing, State::Closed),
+    (&[Close, Op::Closed], State::Closed, Abort, Nothing, State::Closed),
+    (&[Close, Op::Closed], State::Closed, Reset, Nothing, State::Closed),
+];
+
+#[test]
+fn transitions() {
+    for &(path, state, op, said, next) in ROWS {
+        for base in [0, 4] {
+            let mut rig = Rig::new(64, base);
+            for &op in path {
+                act(&mut rig, op);
+            }
+            let row = format!("{path:?} {op:?}");
+            assert_eq!(rig.conn.state(), state, "{row}");
+            assert_eq!(act(&mut rig, op), said, "{row}");
+            assert_eq!(rig.conn.state(), next, "{row}");
+        }
+    }
+}
+
+#[test]
+fn not_connected_yet() {
+    let facts = Facts {
+        peer_closed: false,
+        fin_sent: false,
+        app_closed: false,
+    };
+    assert_eq!(Init.next(Event::AppClosed, facts), State::Closed);
+    assert_eq!(Listen.next(Event::AppClosed, facts), State::Closed);
+    assert_eq!(Init.next(Event::PeerDone, facts), AppCloseWait1);
+    assert_eq!(Init.next(Event::PeerClosed, facts), AppCloseWait1);
+    assert_eq!(Init.next(Event::PeerAbort, facts), ProcessAbort);
+    assert_eq!(Init.next(Event::LocalAbort, facts), State::Closed);
+}
+
+#[test]
+fn numbers_of_states() {
+    let numbers = [
+        (Active, 1),
+        (Init, 2),
+        (State::Closed, 7),
+        (Listen, 10),
+        (PeerCloseWait1, 20),
+        (PeerCloseWait2, 21),
+        (AppCloseWait1, 22),
+        (AppCloseWait2, 23),
+        (AppFinCloseWait, 24),
+        (PeerFinCloseWait, 25),
+        (PeerAbortWait, 26),
+        (ProcessAbort, 27),
+    ];
+    for (state, number) in numbers {
+        assert_eq!(state.number(), number, "{state}");
+    }
+}
+
+#[test]
+fn close_goes_with_the_last_data() {
+    let mut rig = Rig::new(64, 0);
+    assert_eq!(rig.send(10), 10);
+    let _ = rig.conn.close();
+    let t = rig.post();
+    assert_eq!(t.data_len(), 10);
+    assert!(t.cdc.state_flags.closed && t.cdc.state_flags.done);
+    assert!(t.signal);
+    assert_eq!(rig.conn.timer(), Some(Timer::CloseWait));
+    let _ = rig.closed();
+    assert_eq!(rig.conn.state(), State::Closed);
+    // The memory is still in use.
+    assert!(!rig.conn.is_done());
+    assert!(rig.sent(&t).changed);
+    assert!(rig.conn.is_done());
+    assert!(!rig.conn.reset_tcp());
+}
+
+#[test]
+fn close_waits_for_the_window() {
+    let mut rig = Rig::with(64, 16, 0);
+    assert_eq!(rig.send(40), 40);
+    let _ = rig.conn.close();
+    let mut total = 0;
+    for _ in 0..100 {
+        let posts = rig.posts();
+        for t in &posts {
+            assert_eq!(rig.conn.error(), None);
+            total += t.data_len();
+            assert_eq!(t.cdc.state_flags.closed, total == 40);
+            let _ = rig.sent(t);
+        }
+        if total == 40 {
+            assert_eq!(rig.conn.state(), PeerCloseWait1);
+            return;
+        }
+        assert_eq!(rig.conn.state(), Active);
+        assert_eq!(rig.conn.timer(), Some(Timer::Drain));
+        assert_eq!(rig.conn.send_space(), 0);
+        let _ = rig.took((total - rig.consumed as u32).min(5));
+    }
+    panic!("not drained");
+}
+
+#[test]
+fn drain_is_bounded() {
+    let mut rig = Rig::with(64, 16, 0);
+    rig.send(64);
+    let _ = rig.conn.close();
+    let posts = rig.posts();
+    for t in &posts {
+        let _ = rig.sent(t);
+    }
+    // As long as the peer takes something, the timer starts again, but not for ever.
+    let mut rounds = 0;
+    while rig.conn.timer() == Some(Timer::Drain) && rounds < 20 {
+        let _ = rig.took(1);
+        for t in rig.posts() {
+            let _ = rig.sent(&t);
+        }
+        let _ = rig.conn.handle_timeout(Timer::Drain);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 20);
+    assert_eq!(rig.conn.state(), Active);
+    let _ = rig.conn.handle_timeout(Timer::Drain);
+    assert_eq!(rig.conn.state(), PeerAbortWait);
+    assert!(rig.post().cdc.state_flags.aborted);
+    assert!(rig.conn.reset_tcp());
+    assert_eq!(rig.conn.timer(), Some(Timer::AbortWait));
+}
+
+#[test]
+fn peer_closes_on_unsent_data() {
+    let mut rig = Rig::with(64, 16, 0);
+    rig.send(64);
+    for t in rig.posts() {
+        let _ = rig.sent(&t);
+    }
+    let events = rig.closed();
+    assert!(events.changed && events.writable && events.readable);
+    assert_eq!(rig.conn.error(), Some(ConnError::Reset));
+    let t = rig.post();
+    assert!(t.cdc.state_flags.aborted);
+    assert_eq!(t.data_len(), 0);
+    assert_eq!(rig.conn.state(), State::Closed);
+    assert!(!rig.conn.is_done());
+    let _ = rig.sent(&t);
+    assert!(rig.conn.is_done());
+}
+
+#[test]
+fn abort_drops_what_was_received() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(20);
+    assert_eq!(rig.conn.readable(), 20);
+    // A reader copies at the moment.
+    assert_eq!(rig.conn.recv_spans(0, 8).len(), 8);
+    let _ = rig.aborted();
+    assert_eq!(rig.conn.readable(), 0);
+    assert_eq!(rig.conn.error(), Some(ConnError::Reset));
+    let t = rig.post();
+    let _ = rig.sent(&t);
+    let _ = rig.conn.close();
+    assert!(!rig.conn.is_done(), "the reader is not through");
+    rig.conn.recv_commit(8);
+    assert!(rig.conn.is_done());
+}
+
+#[test]
+fn data_left_at_the_end_is_readable() {
+    let mut rig = Rig::new(64, 0);
+    rig.produced = 20;
+    let events = rig.closed();
+    assert!(events.readable && events.changed);
+    assert!(!rig.conn.eof() && rig.conn.read_shut() && rig.conn.write_shut());
+    assert_eq!(rig.recv(100), 20);
+    assert!(rig.conn.eof());
+    assert_eq!(rig.conn.error(), None);
+}
+
+#[test]
+fn data_after_c_is_not_part_of_the_stream() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(5);
+    let _ = rig.closed();
+    let events = rig.data(5);
+    assert_eq!(events.violation, None);
+    assert_eq!(rig.recv(100), 5);
+    assert!(rig.conn.eof());
+}
+
+#[test]
+fn closed_for_good_says_nothing_more() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.conn.close();
+    let t = rig.post();
+    let _ = rig.sent(&t);
+    // Neither a reset, nor data, nor a timer makes it talk again.
+    let _ = rig.data(60);
+    rig.nothing_due();
+    let _ = rig.conn.handle_tcp_reset();
+    rig.nothing_due();
+    assert_eq!(rig.conn.timer(), Some(Timer::AbortWait));
+    let _ = rig.conn.handle_timeout(Timer::AbortWait);
+    rig.nothing_due();
+    assert!(rig.conn.is_done());
+    assert_eq!(rig.conn.error(), None, "the application had closed before");
+}
+
+#[test]
+fn link_lost_when_all_was_said_is_no_error() {
+    let mut rig = Rig::new(64, 0);
+    rig.produced = 4;
+    let _ = rig.done();
+    let _ = rig.conn.shutdown_write();
+    let t = rig.post();
+    let _ = rig.sent(&t);
+    let _ = rig.conn.handle_link_failed();
+    assert_eq!(rig.conn.error(), None);
+    assert!(!rig.conn.is_done());
+    assert_eq!(rig.recv(10), 4);
+    assert!(rig.conn.eof() && rig.conn.is_done());
+
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.done();
+    let _ = rig.conn.shutdown_write();
+    let _ = rig.post();
+    let _ = rig.conn.handle_link_failed();
+    assert_eq!(rig.conn.error(), Some(ConnError::LinkFailed));
+    assert!(rig.conn.is_done());
+}

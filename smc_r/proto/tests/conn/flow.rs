@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When what is sent: windows, coalescing, completions, consumer updates.
+
+use smc_proto::{
+    cdc::ProdFlags,
+    conn::{
+        SendFlags,
+        Timer,
+        Write,
+        MAX_IN_FLIGHT, //
+    },
+};
+
+use crate::Rig;
+
+const BLOCKED: ProdFlags = ProdFlags {
+    blocked: true,
+    urgent_pending: false,
+    urgent_present: false,
+    update_requested: false,
+    failover: false,
+};
+
+#[test]
+fn ping_pong() {
+    let mut rig = Rig::new(65536, 0);
+    let mut signals = 0;
+    for i in 0..1000 {
+        // A byte goes out at once, in one transmit.
+        assert_eq!(rig.send(1), 1);
+        let t = rig.post();
+        assert_eq!(t.data_len(), 1);
+        assert_eq!(t.cdc.seq, i * 2 / 2 + 1);
+        if t.signal {
+            signals += 1;
+            let _ = rig.sent(&t);
+        }
+        // The answer takes what we sent, and needs no update of its own.
+        rig.consumed += 1;
+        let _ = rig.data(1);
+        assert_eq!(rig.recv(1), 1);
+        rig.nothing_due();
+    }
+    assert_eq!(signals, 250, "one completion for four messages");
+}
+
+#[test]
+fn small_pieces_wait_for_the_completion() {
+    let mut rig = Rig::new(4096, 0);
+    rig.send(10);
+    assert!(!rig.post().signal);
+    rig.send(10);
+    let second = rig.post();
+    assert!(second.signal, "the peer has not answered");
+    for _ in 0..5 {
+        rig.send(10);
+        rig.nothing_due();
+    }
+    let _ = rig.sent(&second);
+    assert_eq!(rig.post().data_len(), 50);
+}
+
+#[test]
+fn nodelay_waits_for_nothing() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_nodelay(true);
+    for _ in 0..MAX_IN_FLIGHT {
+        rig.send(10);
+        assert_eq!(rig.post().data_len(), 10);
+    }
+    rig.send(10);
+    rig.nothing_due();
+}
+
+#[test]
+fn bulk_keeps_the_pipe_full() {
+    let mut rig = Rig::new(65536, 0);
+    assert_eq!(rig.send(65536), 65536);
+    let posts = rig.posts();
+    let sizes: Vec<u32> = posts.iter().map(|t| t.data_len()).collect();
+    assert_eq!(sizes, [16384; 4]);
+    // B tells that the window is used up.
+    assert!(posts[3].cdc.prod_flags.blocked && !posts[2].cdc.prod_flags.blocked);
+    assert_eq!(rig.conn.send_space(), 0);
+    let _ = rig.took(16384);
+    let events = rig.sent(&posts[0]);
+    assert!(events.writable);
+    // The next quarter goes out while three are in flight.
+    assert_eq!(rig.send(65536), 16384);
+    assert_eq!(rig.post().data_len(), 16384);
+}
+
+#[test]
+fn writes_are_cut_at_both_ends() {
+    let mut rig = Rig::with(40, 34, 4);
+    for (n, expected) in [
+        (25, &[(0, 4, 25)][..]),
+        (9, &[(25, 29, 5), (30, 4, 4)]),
+        (12, &[(34, 8, 6), (0, 14, 6)]),
+    ] {
+        assert_eq!(rig.send(n), n);
+        let mut pieces: Vec<Write> = Vec::new();
+        while rig.conn.send_unsent() > 0 {
+            for t in rig.posts() {
+                for &w in t.writes() {
+                    match pieces.last_mut() {
+                        Some(p) if p.from + p.len == w.from && p.to + p.len == w.to => {
+                            p.len += w.len;
+                        }
+                        _ => pieces.push(w),
+                    }
+                }
+                let _ = rig.sent(&t);
+            }
+        }
+        let expected: Vec<Write> = expected
+            .iter()
+            .map(|&(from, to, len)| Write { from, to, len })
+            .collect();
+        assert_eq!(pieces, expected);
+        let _ = rig.took(n);
+    }
+}
+
+#[test]
+fn window_is_never_exceeded() {
+    let mut rig = Rig::with(1000, 16, 4);
+    assert_eq!(rig.send(1000), 1000);
+    let mut total = 0;
+    for round in 0..2000 {
+        for t in rig.posts() {
+            total += u64::from(t.data_len());
+            let _ = rig.sent(&t);
+        }
+        assert!(total - rig.consumed <= 12);
+        if total == 1000 {
+            return;
+        }
+        if round % 2 == 0 && rig.consumed < total {
+            let _ = rig.took(1);
+        }
+    }
+    panic!("stuck at {total}");
+}
+
+#[test]
+fn limit_of_a_transmit() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn = smc_proto::conn::Conn::new(&smc_proto::conn::Params {
+        send_ring: 4096,
+        element: 4096,
+        peer_element: 4096,
+        base: 0,
+        peer_token: crate::TOKEN,
+        max_transmit: 100,
+    })
+    .unwrap();
+    rig.send(1000);
+    assert!(rig.posts().iter().all(|t| t.data_len() == 100));
+}
+
+#[test]
+fn cork_and_more() {
+    let mut rig = Rig::new(4096, 0);
+    let more = SendFlags {
+        more: true,
+        urgent: false,
+    };
+    rig.send_with(10, more);
+    rig.nothing_due();
+    assert_eq!(rig.conn.timer(), Some(Timer::Cork));
+    // The last part of what belongs together takes the rest along.
+    rig.send(1);
+    assert_eq!(rig.post().data_len(), 11);
+    assert_eq!(rig.conn.timer(), None);
+
+    // A cork gives way to a quarter of the ring, the timer, and its end.
+    rig.conn.set_cork(true);
+    rig.send(1023);
+    rig.nothing_due();
+    rig.send(1);
+    assert_eq!(rig.post().data_len(), 1024);
+    rig.conn.set_nodelay(true);
+    rig.send(5);
+    rig.nothing_due();
+    let _ = rig.conn.handle_timeout(Timer::Cork);
+    assert_eq!(rig.post().data_len(), 5);
+    rig.send(6);
+    rig.nothing_due();
+    rig.conn.set_cork(false);
+    assert_eq!(rig.post().data_len(), 6);
+
+    // So it does to a shutdown.
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_cork(true);
+    rig.send(5);
+    rig.nothing_due();
+    let _ = rig.conn.shutdown_write();
+    let t = rig.post();
+    assert!(t.data_len() == 5 && t.cdc.state_flags.done && !t.cdc.state_flags.closed);
+}
+
+#[test]
+fn cork_gives_way_to_a_full_ring() {
+    // The peer's window is far below a quarter of the ring.
+    let mut rig = Rig::with(100, 1000, 0);
+    rig.conn.set_cork(true);
+    for _ in 0..4 {
+        rig.send(24);
+        rig.nothing_due();
+        rig.conn.set_cork(true);
+        if rig.conn.send_unsent() >= 24 {
+            break;
+        }
+    }
+    rig.send(1);
+    assert_eq!(rig.post().data_len(), 25);
+}
+
+#[test]
+fn update_when_the_window_is_small_and_it_is_worth_it() {
+    let mut rig = Rig::new(1000, 0);
+    // Half of the window used: wide enough.
+    let _ = rig.data(500);
+    rig.recv(400);
+    rig.nothing_due();
+    // More than half used, but little read since: not yet.
+    let mut rig = Rig::new(1000, 0);
+    let _ = rig.data(501);
+    rig.recv(99);
+    rig.nothing_due();
+    rig.recv(1);
+    let t = rig.post();
+    assert_eq!((t.cdc.cons.count, t.data_len()), (100, 0));
+    assert!(t.signal);
+    // The next one waits for the completion, unless a quarter of the element is free.
+    let _ = rig.data(400);
+    rig.recv(249);
+    rig.nothing_due();
+    rig.recv(1);
+    assert_eq!(rig.post().cdc.cons.count, 350);
+    rig.recv(200);
+    rig.nothing_due();
+    let _ = rig.sent(&t);
+}
+
+#[test]
+fn update_for_a_blocked_writer() {
+    let mut rig = Rig::new(1000, 0);
+    let _ = rig.data(100);
+    let _ = rig.flags(BLOCKED);
+    rig.nothing_due();
+    rig.recv(1);
+    let t = rig.post();
+    assert_eq!(t.cdc.cons.count, 1);
+    // Further ones come together once the first is through.
+    rig.recv(1);
+    rig.recv(1);
+    rig.nothing_due();
+    let _ = rig.sent(&t);
+    let t = rig.post();
+    assert_eq!(t.cdc.cons.count, 3);
+    let _ = rig.sent(&t);
+    // The flag holds until a message comes without it.
+    let _ = rig.data(0);
+    rig.recv(1);
+    rig.nothing_due();
+}
+
+#[test]
+fn update_on_request() {
+    let requested = ProdFlags {
+        update_requested: true,
+        ..ProdFlags::default()
+    };
+    // What was last told is stale: at once.
+    let mut rig = Rig::new(1000, 0);
+    let _ = rig.data(100);
+    rig.recv(3);
+    let _ = rig.flags(requested);
+    assert_eq!(rig.post().cdc.cons.count, 3);
+    rig.nothing_due();
+    // It is not: as soon as something is consumed.
+    let mut rig = Rig::new(1000, 0);
+    let _ = rig.data(100);
+    let _ = rig.flags(requested);
+    rig.nothing_due();
+    rig.recv(1);
+    assert_eq!(rig.post().cdc.cons.count, 1);
+    rig.recv(1);
+    rig.nothing_due();
+}
+
+#[test]
+fn no_update_for_a_peer_that_closed() {
+    let mut rig = Rig::new(1000, 0);
+    let _ = rig.data(900);
+    let _ = rig.closed();
+    rig.recv(900);
+    rig.nothing_due();
+}
+
+#[test]
+fn updates_ride_on_data() {
+    let mut rig = Rig::new(1000, 0);
+    let _ = rig.data(600);
+    let spans = rig.conn.recv_spans(0, 600);
+    rig.conn.recv_commit(spans.len());
+    rig.send(7);
+    let t = rig.post();
+    assert_eq!((t.data_len(), t.cdc.cons.count), (7, 600));
+}
+
+/// A Linux receiver that saw B holds its update back until more than a tenth, and more than about
+/// 2 KiB, was read.
+#[test]
+fn receiver_that_holds_back_updates() {
+    let size = 16384;
+    let limit = 2304;
+    let mut rig = Rig::with(100_000, size, 0);
+    let (mut given, mut written, mut read, mut told) = (0u64, 0u64, 0u64, 0u64);
+    for _ in 0..100_000 {
+        given += u64::from(rig.send(5000));
+        for t in rig.posts() {
+            written += u64::from(t.data_len());
+            let _ = rig.sent(&t);
+        }
+        // The application takes 700 bytes at a time.
+        read += (written - read).min(700);
+        if read - told > limit {
+            rig.consumed = read;
+            told = read;
+            let _ = rig.took(0);
+        }
+        if written > 10_000_000 {
+            assert!(given >= written);
+            return;
+        }
+    }
+    panic!("stuck: {given} given, {written} written, {read} read, {told} told");
+}
+
+#[test]
+fn exact_figure_of_what_is_queued() {
+    let mut rig = Rig::new(4096, 0);
+    rig.send(10);
+    let t = rig.post();
+    assert!(!t.signal);
+    assert_eq!((rig.conn.send_queued(), rig.conn.send_unsent()), (10, 0));
+    rig.conn.sync_sent();
+    let s = rig.post();
+    assert!(s.signal && s.data_len() == 0);
+    let _ = rig.sent(&s);
+    assert_eq!(rig.conn.send_queued(), 0);
+    assert!(rig.conn.is_drained());
+    // Nothing in flight: nothing to do.
+    rig.conn.sync_sent();
+    rig.nothing_due();
+}
+
+#[test]
+fn tiny_rings_do_not_wait_for_completions_that_do_not_come() {
+    for ring in 1..10 {
+        let mut rig = Rig::with(ring, 64, 0);
+        for _ in 0..100 {
+            // The peer answers every time, so that completions are asked for sparingly.
+            let n = rig.send(ring);
+            assert!(n > 0, "stuck with a ring of {ring}");
+            for t in rig.posts() {
+                if t.signal {
+                    let _ = rig.sent(&t);
+                }
+            }
+            let unsent = rig.conn.send_unsent();
+            let _ = rig.took(n - unsent);
+            for t in rig.posts() {
+                if t.signal {
+                    let _ = rig.sent(&t);
+                }
+            }
+            let _ = rig.took(unsent);
+        }
+    }
+}
+
+#[test]
+fn taken_back() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(40);
+    rig.recv(40);
+    rig.send(10);
+    let _ = rig.conn.shutdown_write();
+    let state = rig.conn.state();
+    let before = rig.conn.diag();
+    let t = rig.post();
+    assert_ne!(rig.conn.state(), state);
+    rig.conn.unpost(t.ticket);
+    assert_eq!(rig.conn.state(), state);
+    assert_eq!(rig.conn.diag(), before);
+    assert_eq!(rig.conn.send_unsent(), 10);
+    let again = rig.post();
+    assert_eq!(again.cdc, t.cdc);
+    assert_eq!(again.writes(), t.writes());
+    // Too late, or not the last one: no effect.
+    let _ = rig.data(0);
+    let after = rig.conn.diag();
+    rig.conn.unpost(again.ticket);
+    rig.conn.unpost(t.ticket);
+    assert_eq!(rig.conn.diag(), after);
+}
+
+#[test]
+fn one_completion_speaks_for_all_before() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(64);
+    let posts = rig.posts();
+    assert_eq!(posts.len(), 4);
+    let _ = rig.sent(&posts[2]);
+    assert_eq!(rig.conn.send_space(), 48);
+    // Nor does an old one take anything back.
+    let _ = rig.sent(&posts[0]);
+    assert_eq!(rig.conn.send_space(), 48);
+    let _ = rig.sent(&posts[3]);
+    assert_eq!(rig.conn.send_space(), 64);
+}
+
+#[test]
+fn rings_without_room() {
+    let params = smc_proto::conn::Params {
+        send_ring: 64,
+        element: 64,
+        peer_element: 64,
+        base: 4,
+        peer_token: crate::TOKEN,
+        max_transmit: 0,
+    };
+    for bad in [
+        smc_proto::conn::Params {
+            send_ring: 0,
+            ..params
+        },
+        smc_proto::conn::Params {
+            element: 4,
+            ..params
+        },
+        smc_proto::conn::Params {
+            peer_element: 3,
+            ..params
+        },
+    ] {
+        assert!(smc_proto::conn::Conn::new(&bad).is_none());
+    }
+    assert!(smc_proto::conn::Conn::new(&params).is_some());
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages of a peer that is wrong, late, or moves to another link.
+
+use smc_proto::{
+    cdc::{
+        Cdc,
+        ProdFlags,
+        RawCursor,
+        StateFlags, //
+    },
+    conn::{
+        ConnError,
+        State,
+        Violation, //
+    },
+    cursor::CursorError,
+    wire::AlertToken, //
+};
+
+use crate::Rig;
+
+const F: ProdFlags = ProdFlags {
+    blocked: false,
+    urgent_pending: false,
+    urgent_present: false,
+    update_requested: false,
+    failover: true,
+};
+
+/// The annotated vectors of CDC messages: 1000 bytes, then 66000 in all with B.
+fn first() -> Cdc {
+    Cdc {
+        seq: 1,
+        token: AlertToken(7),
+        prod: RawCursor {
+            wrap: 0,
+            count: 1000,
+        },
+        ..Cdc::default()
+    }
+}
+
+fn blocked() -> Cdc {
+    Cdc {
+        seq: 17,
+        token: AlertToken(7),
+        prod: RawCursor {
+            wrap: 1,
+            count: 464,
+        },
+        cons: RawCursor {
+            wrap: 0,
+            count: 60000,
+        },
+        prod_flags: ProdFlags {
+            blocked: true,
+            ..ProdFlags::default()
+        },
+        state_flags: StateFlags::default(),
+    }
+}
+
+/// Both directions have moved 60000 bytes.
+fn busy_rig() -> Rig {
+    let mut rig = Rig::new(65536, 0);
+    while rig.produced < 60000 {
+        let _ = rig.data(1000);
+        assert_eq!(rig.recv(1000), 1000);
+        assert_eq!(rig.send(1000), 1000);
+        for t in rig.posts() {
+            let _ = rig.sent(&t);
+        }
+        let _ = rig.took(1000);
+    }
+    rig
+}
+
+#[track_caller]
+fn refused(rig: &mut Rig, cdc: &Cdc, violation: Violation) {
+    let events = rig.handle(cdc);
+    assert_eq!(events.violation, Some(violation));
+    assert!(events.changed);
+    assert_eq!(
+        rig.conn.error(),
+        Some(ConnError::ProtocolViolation(violation))
+    );
+    assert_eq!(rig.conn.state(), State::PeerAbortWait);
+    assert!(rig.conn.reset_tcp());
+    assert!(rig.post().cdc.state_flags.aborted);
+    assert_eq!(rig.conn.readable(), 0);
+}
+
+#[test]
+fn producer_outside_of_the_element() {
+    let beyond = Violation::Producer(CursorError::BeyondEnd);
+    for count in [65536, 65537, u32::MAX] {
+        let mut cdc = first();
+        cdc.prod.count = count;
+        refused(&mut Rig::new(65536, 0), &cdc, beyond);
+        cdc.prod.wrap = 1;
+        refused(&mut Rig::new(65536, 4), &cdc, beyond);
+    }
+    for count in 0..4 {
+        let mut cdc = first();
+        cdc.cons.count = 4;
+        cdc.prod.count = count;
+        let below = Violation::Producer(CursorError::BelowBase);
+        refused(&mut Rig::new(65536, 4), &cdc, below);
+    }
+}
+
+#[test]
+fn producer_overruns_unread_data() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(64);
+    assert_eq!(rig.recv(10), 10);
+    let mut cdc = rig.message();
+    cdc.prod = rig.cursor(64 + 10);
+    assert_eq!(rig.handle(&cdc).violation, None);
+    cdc = rig.message();
+    cdc.prod = rig.cursor(64 + 11);
+    refused(&mut rig, &cdc, Violation::ProducerOverrun);
+}
+
+#[test]
+fn producer_leaps() {
+    let far = Violation::Producer(CursorError::TooFar);
+    for wrap in [1, 2, 3, 0x7fff] {
+        let mut rig = Rig::new(64, 0);
+        let mut cdc = rig.message();
+        cdc.prod = RawCursor { wrap, count: 1 };
+        refused(&mut rig, &cdc, far);
+    }
+}
+
+#[test]
+fn consumer_of_nothing() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(10);
+    let mut cdc = rig.message();
+    cdc.cons.count = 1;
+    // Accepted from the application, but not written yet.
+    refused(&mut rig, &cdc, Violation::ConsumerAhead);
+
+    let mut rig = Rig::new(64, 0);
+    rig.send(10);
+    rig.posts();
+    let mut cdc = rig.message();
+    cdc.cons.count = 10;
+    assert_eq!(rig.handle(&cdc).violation, None);
+    let mut cdc = rig.message();
+    cdc.cons.count = 11;
+    let events = rig.handle(&cdc);
+    assert_eq!(events.violation, Some(Violation::ConsumerAhead));
+
+    let mut rig = Rig::new(64, 0);
+    let mut cdc = rig.message();
+    cdc.cons.count = 64;
+    let beyond = Violation::Consumer(CursorError::BeyondEnd);
+    refused(&mut rig, &cdc, beyond);
+}
+
+#[test]
+fn nothing_of_a_bad_message_counts() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(10);
+    rig.posts();
+    let mut cdc = rig.message();
+    cdc.prod.count = 5;
+    cdc.cons.count = 11;
+    let events = rig.handle(&cdc);
+    assert_eq!(events.violation, Some(Violation::ConsumerAhead));
+    assert_eq!(rig.conn.diag().rx_producer.offset(), 0);
+    assert_eq!(rig.conn.diag().rx_consumer.offset(), 0);
+}
+
+#[test]
+fn old_message_is_dropped() {
+    let mut rig = busy_rig();
+    let mut cdc = blocked();
+    cdc.seq = rig.seq + 10;
+    let events = rig.handle(&cdc);
+    assert_eq!((events.violation, events.dropped), (None, false));
+    assert_eq!(rig.conn.readable(), 6000);
+    let before = rig.conn.diag();
+    let events = rig.handle(&first());
+    assert!(events.dropped);
+    assert_eq!(rig.conn.diag(), before);
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    let mut rig = Rig::new(64, 0);
+    for i in 0..200_000u32 {
+        let events = rig.data(1);
+        assert!(!events.dropped, "message {i}");
+        assert_eq!(rig.recv(10), 1);
+        for t in rig.posts() {
+            let _ = rig.sent(&t);
+        }
+    }
+    // As old as can be, and as new as can be.
+    let seq = rig.seq;
+    for (back, dropped) in [(1, true), (0x8000, true), (0x7fff, true), (0, false)] {
+        let cdc = Cdc {
+            seq: seq.wrapping_sub(back),
+            ..rig.message()
+        };
+        assert_eq!(rig.handle(&cdc).dropped, dropped, "{back}");
+    }
+}
+
+#[test]
+fn equal_sequence_is_processed() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(5);
+    let cdc = Cdc {
+        seq: rig.seq,
+        prod: rig.cursor(7),
+        ..rig.message()
+    };
+    let events = rig.handle(&cdc);
+    assert!(!events.dropped && events.readable);
+    assert_eq!(rig.conn.readable(), 7);
+}
+
+#[test]
+fn producer_steps_back_after_failover() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(60);
+    rig.recv(60);
+    let _ = rig.data(10);
+    assert_eq!(rig.conn.readable(), 10);
+    // The peer starts again from an earlier place, around the end of the ring.
+    let mut cdc = rig.message();
+    cdc.prod = rig.cursor(62);
+    cdc.state_flags.done = true;
+    let events = rig.handle(&cdc);
+    assert_eq!(events.violation, None);
+    assert_eq!(rig.conn.readable(), 10, "the cursor is ignored");
+    assert!(rig.conn.read_shut(), "the flags are not");
+}
+
+#[test]
+fn failover_validation() {
+    let run = |last: u16, said: u16| {
+        let mut rig = Rig::new(64, 0);
+        // Not more than half of the numbers at a time.
+        let mut seq = 0u16;
+        while seq != last {
+            let ahead = last.wrapping_sub(seq).min(0x7000);
+            seq = seq.wrapping_add(ahead);
+            let cdc = Cdc {
+                seq,
+                ..rig.message()
+            };
+            assert!(!rig.handle(&cdc).dropped);
+        }
+        let before = rig.conn.diag();
+        let cdc = Cdc {
+            seq: said,
+            prod_flags: F,
+            ..Cdc::default()
+        };
+        let events = rig.handle(&cdc);
+        if events.violation.is_none() {
+            assert_eq!(rig.conn.diag(), before);
+        }
+        events.violation
+    };
+    assert_eq!(run(17, 18), Some(Violation::DataLost));
+    assert_eq!(run(18, 18), None);
+    assert_eq!(run(19, 18), None);
+    assert_eq!(run(2, 0xffff), None);
+    assert_eq!(run(0xffff, 2), Some(Violation::DataLost));
+    assert_eq!(run(0, 0), None);
+    assert_eq!(run(0, 1), Some(Violation::DataLost));
+}
+
+#[test]
+fn moving_to_another_link() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(4);
+    let a = rig.post();
+    rig.send(20);
+    let b = rig.post();
+    rig.send(20);
+    let c = rig.post();
+    assert_eq!((a.cdc.seq, b.cdc.seq, c.cdc.seq), (1, 2, 3));
+    let _ = rig.sent(&a);
+    let _ = rig.conn.handle_sent(b.ticket, false);
+    // Nothing is posted on a link that failed.
+    rig.send(2);
+    rig.nothing_due();
+    // Yet the second write arrived, as the peer says.
+    let _ = rig.took(10);
+    let _ = rig.conn.handle_failover();
+    let posts = rig.posts();
+    let [f, rest @ ..] = posts.as_slice() else {
+        panic!("nothing due");
+    };
+    assert!(f.cdc.prod_flags.failover && f.writes().is_empty());
+    assert_eq!(f.cdc.seq, 1, "the last message that was confirmed");
+    assert_eq!((f.cdc.prod, f.cdc.cons), Default::default());
+    let first = rest.first().expect("the data once more");
+    assert_eq!(first.cdc.seq, 4, "numbers go on");
+    assert_eq!(
+        first.writes()[0].from,
+        10,
+        "nothing below what was consumed"
+    );
+    assert_eq!(first.writes()[0].to, 10);
+    let total: u32 = rest.iter().map(|t| t.data_len()).sum();
+    assert_eq!(total, 32, "two quarters; the rest waits");
+    // Late completions of the old link say nothing.
+    let _ = rig.conn.handle_sent(c.ticket, true);
+    assert_eq!(rig.conn.send_queued(), 36);
+    for t in &posts {
+        let _ = rig.sent(t);
+    }
+    let t = rig.post();
+    assert_eq!(t.data_len(), 4);
+    let _ = rig.sent(&t);
+    assert_eq!(rig.conn.send_queued(), 0);
+}
+
+#[test]
+fn close_is_repeated_on_the_new_link() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(4);
+    let _ = rig.conn.close();
+    let t = rig.post();
+    assert!(t.cdc.state_flags.closed);
+    assert_eq!(rig.conn.state(), State::PeerCloseWait1);
+    let _ = rig.conn.handle_sent(t.ticket, false);
+    let _ = rig.conn.handle_failover();
+    let posts = rig.posts();
+    assert_eq!(posts.len(), 2);
+    assert!(posts[1].cdc.state_flags.closed);
+    assert_eq!(posts[1].data_len(), 4);
+    assert_eq!(rig.conn.state(), State::PeerCloseWait1);
+    let _ = rig.sent(&posts[1]);
+    // Confirmed: a further move needs no word.
+    let _ = rig.conn.handle_failover();
+    rig.nothing_due();
+}
