@@ -156,11 +156,9 @@ impl Geometry {
             1 => {
                 let tail = self.size.saturating_sub(old.count);
                 let head = new.count.saturating_sub(self.base);
-                let sum = tail.saturating_add(head);
-                if sum <= self.capacity() {
-                    Some(sum)
-                } else {
-                    None
+                match tail.checked_add(head) {
+                    Some(sum) if sum <= self.capacity() => Some(sum),
+                    _ => None,
                 }
             }
             _ => None,

@@ -4,6 +4,7 @@
 //!
 //! `SMC_SEED=n` runs one seed, `SMC_RUNS=n` another number of runs than usual.
 
+mod hostile;
 mod rng;
 mod world;
 
@@ -166,4 +167,14 @@ fn everything_at_once() {
     });
     let timers = ["Cork", "Drain", "CloseWait", "AbortWait"];
     expect_seen(&[], &["timed out"], &timers, &[]);
+}
+
+#[test]
+fn hostile_peer() {
+    let violations = run("hostile_peer", 6000, |seed| {
+        hostile::attack(Rng::new(seed ^ (7 << 40))).is_some()
+    });
+    if number("SMC_SEED").is_none() {
+        assert!(violations > 0, "no attack was noticed");
+    }
 }
