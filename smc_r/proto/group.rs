@@ -18,7 +18,7 @@ use crate::{
         RToken,
         RmbeIndex,
         RmbeSize, //
-    }, //
+    },
 };
 
 /// Most links that one link group has room for: two, and one more while a link is replaced.
@@ -160,33 +160,55 @@ impl Default for LinkNums {
 /// One buffer of the peer. What it is, only [`PeerTable`] knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerRmb {
-    tokens: [Option<RToken>; MAX_LINKS],
+    rkeys: [RKey; MAX_LINKS],
+    addrs: [u64; MAX_LINKS],
+    /// One bit for each link on which the buffer has an RToken.
+    live: u8,
+    /// The elements that connections use.
     used: IndexSet,
 }
 
 impl PeerRmb {
     /// An unused entry.
     pub const EMPTY: Self = Self {
-        tokens: [None; MAX_LINKS],
+        rkeys: [RKey(0); MAX_LINKS],
+        addrs: [0; MAX_LINKS],
+        live: 0,
         used: IndexSet::EMPTY,
     };
 
     fn is_empty(&self) -> bool {
-        self.used.is_empty() && !self.is_live()
+        self.live == 0 && self.used.is_empty()
     }
 
-    fn is_live(&self) -> bool {
-        self.tokens.iter().any(Option::is_some)
+    const fn bit(link: LinkIx) -> u8 {
+        1u8.wrapping_shl(link.0 as u32)
     }
 
     fn token(&self, link: LinkIx) -> Option<RToken> {
-        self.tokens.get(link.get()).copied().flatten()
+        if self.live & Self::bit(link) == 0 {
+            return None;
+        }
+        Some(RToken {
+            rkey: *self.rkeys.get(link.get())?,
+            addr: *self.addrs.get(link.get())?,
+        })
     }
 
-    fn set_token(&mut self, link: LinkIx, token: Option<RToken>) {
-        if let Some(place) = self.tokens.get_mut(link.get()) {
-            *place = token;
+    fn set_token(&mut self, link: LinkIx, token: RToken) {
+        let places = (
+            self.rkeys.get_mut(link.get()),
+            self.addrs.get_mut(link.get()),
+        );
+        if let (Some(rkey), Some(addr)) = places {
+            *rkey = token.rkey;
+            *addr = token.addr;
+            self.live |= Self::bit(link);
         }
+    }
+
+    fn forget(&mut self, link: LinkIx) {
+        self.live &= !Self::bit(link);
     }
 }
 
@@ -305,7 +327,7 @@ impl<'a> PeerTable<'a> {
             return Err(TableError::RKeyInUse);
         }
         *rmb = PeerRmb::EMPTY;
-        rmb.set_token(link, Some(token));
+        rmb.set_token(link, token);
         Ok(slot)
     }
 
@@ -315,14 +337,14 @@ impl<'a> PeerTable<'a> {
     pub fn remove(&mut self, link: LinkIx, rkey: RKey) -> Option<(PeerSlot, bool)> {
         let slot = self.find(link, rkey)?;
         let rmb = self.slots.get_mut(slot.get())?;
-        rmb.tokens = [None; MAX_LINKS];
+        rmb.live = 0;
         Some((slot, !rmb.used.is_empty()))
     }
 
     /// Forgets all tokens of one link.
     pub fn forget_link(&mut self, link: LinkIx) {
         for rmb in self.slots.iter_mut() {
-            rmb.set_token(link, None);
+            rmb.forget(link);
         }
     }
 

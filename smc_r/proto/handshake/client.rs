@@ -32,7 +32,7 @@ use crate::{
     wire::{
         Diagnosis,
         PeerId, //
-    }, //
+    },
 };
 
 /// What the server offers in its Accept: the same facts that end up in

@@ -28,7 +28,7 @@ use crate::{
         ParseError,
         PeerId,
         Reaction, //
-    }, //
+    },
 };
 
 /// Longest CLC message that we send.

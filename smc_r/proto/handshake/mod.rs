@@ -38,7 +38,7 @@ use crate::{
         MtuCode,
         ParseError,
         PeerId, //
-    }, //
+    },
 };
 
 pub use client::{

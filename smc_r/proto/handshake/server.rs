@@ -33,7 +33,7 @@ use crate::{
     wire::{
         Diagnosis,
         PeerId, //
-    }, //
+    },
 };
 
 /// The server's end of the rendezvous of one connection.

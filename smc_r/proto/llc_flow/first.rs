@@ -33,7 +33,7 @@ use crate::{
     wire::{
         Diagnosis,
         LinkNum, //
-    }, //
+    },
 };
 
 /// The link that a server offers with ADD LINK.

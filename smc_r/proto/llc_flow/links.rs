@@ -361,13 +361,14 @@ impl Flow {
     pub fn shut_down(&mut self, why: ShutDown, now: Time) {
         match self.phase {
             Phase::Active => {
-                let reason = match why {
-                    ShutDown::LostPath => DeleteReason::PATH_LOST,
-                    ShutDown::Operator => DeleteReason::OPERATOR,
-                    ShutDown::Program => DeleteReason::PROGRAM,
-                    ShutDown::OutOfSync => DeleteReason::PROTOCOL,
+                // Orderly means that nothing is broken.
+                let (reason, orderly) = match why {
+                    ShutDown::LostPath => (DeleteReason::PATH_LOST, false),
+                    ShutDown::Operator => (DeleteReason::OPERATOR, true),
+                    ShutDown::Program => (DeleteReason::PROGRAM, true),
+                    ShutDown::OutOfSync => (DeleteReason::PROTOCOL, false),
                 };
-                self.end(DownReason::Local, Some(reason), true, now);
+                self.end(DownReason::Local, Some(reason), orderly, now);
             }
             Phase::Confirming { .. } | Phase::Adding { .. } => {
                 self.first_contact_failed(LinkFailure::Transport, false);

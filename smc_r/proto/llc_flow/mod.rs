@@ -54,8 +54,9 @@ use crate::{
         Gid,
         LinkNum,
         Mac, //
-    }, //
+    },
 };
+use core::fmt;
 
 use first::Offered;
 pub use first::{
@@ -181,7 +182,38 @@ pub enum LinkFailure {
     Violation,
 }
 
-/// The exchanges that a peer can leave unanswered.
+impl fmt::Display for DownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkFailed(failure) => write!(f, "the last link failed: {failure}"),
+            Self::PeerDeleted(reason) => write!(f, "deleted by the peer: {reason}"),
+            Self::Idle => f.write_str("idle"),
+            Self::Local => f.write_str("shut down"),
+        }
+    }
+}
+
+impl fmt::Display for LinkFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport => f.write_str("transport error"),
+            Self::Timeout(exchange) => write!(f, "no answer to {exchange}"),
+            Self::Violation => f.write_str("protocol violation of the peer"),
+        }
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TestLink => "TEST LINK",
+            Self::ConfirmRkey => "CONFIRM RKEY",
+            Self::DeleteRkey => "DELETE RKEY",
+        })
+    }
+}
+
+/// The exchanges that a peer must not leave unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
     /// TEST LINK
@@ -190,8 +222,6 @@ pub enum Exchange {
     ConfirmRkey,
     /// DELETE RKEY
     DeleteRkey,
-    /// DELETE LINK
-    DeleteLink,
 }
 
 /// Why a link group is shut down, for the DELETE LINK message.

@@ -26,7 +26,7 @@ use crate::{
     wire::{
         RKey,
         RToken, //
-    }, //
+    },
 };
 
 /// An RKEY exchange of our own.

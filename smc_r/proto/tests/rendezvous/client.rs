@@ -16,7 +16,7 @@ use crate::{
         Todo,
         CLIENT,
         SERVER, //
-    }, //
+    },
 };
 use smc_proto::{
     clc::{
@@ -50,7 +50,7 @@ use smc_proto::{
         ParseError,
         QpNum,
         RmbeSize, //
-    }, //
+    },
 };
 
 type Host = Talk<Client>;

@@ -27,7 +27,7 @@ use smc_proto::{
         RToken,
         RmbeIndex,
         RmbeSize, //
-    }, //
+    },
 };
 
 /// One host's end of the link.

@@ -59,7 +59,7 @@ use smc_proto::{
         Psn,
         QpNum,
         RKey, //
-    }, //
+    },
 };
 
 const LINK: LinkIx = LinkIx::FIRST;
@@ -1369,18 +1369,18 @@ fn a_group_in_use_does_not_end() {
 #[test]
 fn a_shut_down_tells_the_peer() {
     let reasons = [
-        (ShutDown::LostPath, DeleteReason::PATH_LOST),
-        (ShutDown::Operator, DeleteReason::OPERATOR),
-        (ShutDown::Program, DeleteReason::PROGRAM),
-        (ShutDown::OutOfSync, DeleteReason::PROTOCOL),
+        (ShutDown::LostPath, DeleteReason::PATH_LOST, false),
+        (ShutDown::Operator, DeleteReason::OPERATOR, true),
+        (ShutDown::Program, DeleteReason::PROGRAM, true),
+        (ShutDown::OutOfSync, DeleteReason::PROTOCOL, false),
     ];
-    for (why, reason) in reasons {
+    for (why, reason, orderly) in reasons {
         let mut engine = Engine::active(Role::Client);
         engine.flow.shut_down(why, engine.now);
         engine.flow.shut_down(why, engine.now);
         assert_eq!(
             engine.noted(),
-            [(delete_all(true, reason), Some(Note::Last))]
+            [(delete_all(orderly, reason), Some(Note::Last))]
         );
         assert_eq!(engine.events(), [Event::Down(DownReason::Local)]);
         engine.flow.handle_sent(Note::Last, true, engine.now);

@@ -14,7 +14,7 @@ use crate::{
         wire,
         CLIENT,
         SERVER, //
-    }, //
+    },
 };
 use proptest::prelude::*;
 use smc_proto::{
@@ -60,7 +60,7 @@ use smc_proto::{
         Diagnosis,
         PeerId,
         RKey, //
-    }, //
+    },
 };
 use std::collections::{
     BTreeMap,

@@ -16,7 +16,7 @@ use crate::{
         Todo,
         CLIENT,
         SERVER, //
-    }, //
+    },
 };
 use smc_proto::{
     clc::{
@@ -51,7 +51,7 @@ use smc_proto::{
         Gid,
         ParseError,
         PeerId, //
-    }, //
+    },
 };
 
 type Host = Talk<Server>;

@@ -24,7 +24,7 @@ use smc_proto::{
         RToken,
         RmbeIndex,
         RmbeSize, //
-    }, //
+    },
 };
 
 #[test]
@@ -211,4 +211,13 @@ fn an_element_has_to_end_inside_the_address_space() {
     assert_eq!(element.address(), Some(u64::MAX - 32768));
     element.token.addr += 1;
     assert_eq!(element.address(), None);
+}
+
+#[test]
+fn machines_stay_small() {
+    use core::mem::size_of;
+    assert!(size_of::<smc_proto::llc_flow::Flow>() <= 2560);
+    assert!(size_of::<smc_proto::handshake::Client>() <= 1664);
+    assert!(size_of::<smc_proto::handshake::Server>() <= 2304);
+    assert!(size_of::<PeerRmb>() <= 72);
 }

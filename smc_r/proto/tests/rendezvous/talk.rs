@@ -24,7 +24,7 @@ use smc_proto::{
     wire::{
         Diagnosis,
         PeerId, //
-    }, //
+    },
 };
 
 pub const CLIENT: PeerId = PeerId([1; 8]);

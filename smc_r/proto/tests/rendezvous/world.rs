@@ -49,7 +49,7 @@ use smc_proto::{
     wire::{
         Diagnosis,
         PeerId, //
-    }, //
+    },
 };
 use std::collections::VecDeque;
 
@@ -150,7 +150,6 @@ pub struct Host {
     pub fate: Fate,
     /// Bytes of the stream that nobody has read.
     stream: VecDeque<u8>,
-    eof: bool,
     reset: bool,
     /// What the application read from TCP after a fallback.
     pub data: Vec<u8>,
@@ -191,7 +190,6 @@ impl Host {
             rmbs: vec![PeerRmb::EMPTY; 16],
             fate: Fate::Pending,
             stream: VecDeque::new(),
-            eof: false,
             reset: false,
             data: Vec::new(),
             may_cross: false,
@@ -226,8 +224,19 @@ impl Host {
         flow
     }
 
-    /// One run of the work item.
+    /// One run of the work item: what has come in first, then the clock.
     fn work(&mut self, now: Time, deeds: &mut Vec<Deed>) {
+        self.drain_flow(now, deeds);
+        while self.fate == Fate::Pending {
+            let want = self.machine.shared().want();
+            let n = want.min(self.stream.len());
+            if n == 0 {
+                break;
+            }
+            let bytes: Vec<u8> = self.stream.drain(..n).collect();
+            self.machine.common().handle_bytes(&bytes, now);
+            self.act(now, deeds);
+        }
         if self.fate == Fate::Pending {
             if self.reset {
                 self.machine.common().handle_reset();
@@ -239,24 +248,6 @@ impl Host {
             flow.handle_timeout(now);
         }
         self.drain_flow(now, deeds);
-        while self.fate == Fate::Pending {
-            let want = self.machine.shared().want();
-            if want == 0 {
-                break;
-            }
-            let n = want.min(self.stream.len());
-            if n != 0 {
-                let bytes: Vec<u8> = self.stream.drain(..n).collect();
-                self.machine.common().handle_bytes(&bytes, now);
-            } else if self.eof {
-                self.machine.common().handle_eof();
-                self.act(now, deeds);
-                break;
-            } else {
-                break;
-            }
-            self.act(now, deeds);
-        }
         self.after(deeds);
     }
 
@@ -602,7 +593,7 @@ impl World {
                 }
             }
             Fault::TcpStalls(span) => {
-                self.tcp_stalled_until = self.now + span;
+                self.tcp_stalled_until = self.tcp_stalled_until.max(self.now + span);
                 let until = self.tcp_stalled_until;
                 for (at, _, event) in &mut self.queue {
                     if matches!(event, Happening::Tcp { .. } | Happening::Reset { .. }) {
@@ -618,7 +609,8 @@ impl World {
             }
             Fault::Sleeps(role, span) => {
                 let until = self.now + span;
-                self.host(role).asleep_until = until;
+                let host = self.host(role);
+                host.asleep_until = host.asleep_until.max(until);
             }
             Fault::Refuses(role) => self.host(role).refuse = true,
             Fault::GoesDumb(role) => self.host(role).dumb = true,
@@ -662,15 +654,15 @@ impl World {
         self.steps += 1;
         match event {
             Ok((place, _)) => {
-                let (_, _, event) = self.queue.remove(place);
-                self.happen(event);
+                let (_, sequence, event) = self.queue.remove(place);
+                self.happen(sequence, event);
             }
             Err((_, role)) => self.run_host(role),
         }
         true
     }
 
-    fn happen(&mut self, event: Happening) {
+    fn happen(&mut self, sequence: u64, event: Happening) {
         let now = Time::from_millis(self.now);
         let to = match &event {
             Happening::Tcp { to, .. }
@@ -682,7 +674,7 @@ impl World {
         if self.host(to).asleep_until > self.now && !matches!(event, Happening::Wake { .. }) {
             // Whatever comes waits until the host wakes up; the order stays.
             let at = self.host(to).asleep_until;
-            self.push(at, event);
+            self.queue.push((at, sequence, event));
             return;
         }
         let host = self.host(to);
