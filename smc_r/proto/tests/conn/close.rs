@@ -339,6 +339,25 @@ fn data_after_c_is_not_part_of_the_stream() {
 }
 
 #[test]
+fn data_after_d_still_counts() {
+    // Linux says D after a while even if data is left, and sends that afterwards.
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.data(5);
+    let _ = rig.done();
+    assert_eq!(rig.recv(100), 5);
+    assert!(rig.conn.eof());
+    let events = rig.data(60);
+    assert!(events.readable && events.violation.is_none());
+    assert!(!rig.conn.eof());
+    assert_eq!(rig.recv(100), 60);
+    assert_eq!(
+        rig.post().cdc.cons,
+        rig.cursor(65),
+        "the peer may wait for it"
+    );
+}
+
+#[test]
 fn closed_for_good_says_nothing_more() {
     let mut rig = Rig::new(64, 0);
     let _ = rig.conn.close();
