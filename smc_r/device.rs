@@ -30,6 +30,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
     },
@@ -65,6 +66,8 @@ pub(crate) trait DeviceUpcalls: Send + Sync {
 /// A device with at least one RoCE port.
 #[pin_data]
 pub(crate) struct Device {
+    /// Above the numbers of all devices that came before.
+    pub(crate) number: u64,
     name: [u8; 64],
     guid: [u8; 8],
     #[pin]
@@ -195,6 +198,13 @@ pub(crate) struct Path {
     pub(crate) netdev: ib::Netdev,
 }
 
+impl Path {
+    /// Whether both lead over the same port of the same device.
+    pub(crate) fn same_port(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device) && self.port == other.port
+    }
+}
+
 /// Which GIDs may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -266,6 +276,7 @@ impl Want {
 pub(crate) struct DeviceTable {
     #[pin]
     list: Mutex<KVec<Arc<Device>>>,
+    last_number: Atomic<u64>,
     upcalls: Arc<dyn DeviceUpcalls>,
 }
 
@@ -276,6 +287,13 @@ impl DeviceTable {
         let mut copy = KVec::with_capacity(list.len(), GFP_KERNEL)?;
         copy.extend_from_slice(&list, GFP_KERNEL)?;
         Ok(copy)
+    }
+
+    /// The device that came next after number `number`.
+    pub(crate) fn after(&self, number: u64) -> Option<Arc<Device>> {
+        let list = self.list.lock();
+        let later = list.iter().filter(|device| device.number > number);
+        later.min_by_key(|device| device.number).cloned()
     }
 
     /// The best path on each active port that has any, the best of all first. May sleep.
@@ -322,6 +340,21 @@ impl DeviceTable {
         Ok(sorted)
     }
 
+    /// Whether there is any device.
+    pub(crate) fn any(&self) -> bool {
+        !self.list.lock().is_empty()
+    }
+
+    /// The address of some port, always of the same one as long as no device goes. May sleep.
+    pub(crate) fn first_mac(&self) -> Option<Mac> {
+        let devices = self.list().ok()?;
+        devices.iter().find_map(|device| {
+            let mut ports = device.ports();
+            let mac = ports.find_map(|port| device.gids(port).next())?.mac;
+            Some(Mac(mac))
+        })
+    }
+
     /// The best path. May sleep.
     pub(crate) fn find(&self, want: &Want) -> Option<Path> {
         self.paths(want).ok()?.first().cloned()
@@ -341,6 +374,7 @@ impl Devices {
         let table = Arc::pin_init(
             pin_init!(DeviceTable {
                 list <- new_mutex!(KVec::new(), "smc_r::DeviceTable::list"),
+                last_number: Atomic::new(0),
                 upcalls,
             }),
             GFP_KERNEL,
@@ -381,6 +415,7 @@ impl Client for Clients {
         };
         let this = Arc::pin_init(
             pin_init!(Device {
+                number: self.0.last_number.fetch_add(1, Relaxed).wrapping_add(1),
                 name: device.name(),
                 guid: device.guid(),
                 inner <- new_mutex!(inner, "smc_r::Device::inner"),

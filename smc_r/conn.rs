@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Driver of one accelerated connection: carries out what [`Conn`] decides.
+//!
+//! A [`Connection`] lives in its socket, under the socket's `conn` spin lock (BH). The lock is held
+//! while a chain is posted, so that messages leave in the order of their numbers; it is not held
+//! while user data is copied, nor while anybody is woken.
+//!
+//! Three parties come here: system calls (process context, socket lock held), completions and
+//! received messages (softirq), and the service work item of the socket (process context), which
+//! runs the timers and takes a finished connection apart.
+
+use kapi::{
+    errno::*,
+    sock::{state as tcp_state, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
+    util::now_ms,
+    workqueue, //
+};
+use kernel::{prelude::*, sync::{
+        atomic::{Acquire, Relaxed, Release},
+        Arc, //
+    }, //
+};
+use smc_proto::{
+    cdc::Cdc,
+    conn::{
+        Conn,
+        ConnError,
+        Diag,
+        Events,
+        SendFlags,
+        State,
+        Ticket,
+        Timer,
+        UrgentError, //
+    },
+    group::PeerElement,
+    ring::Spans,
+    wire::{AlertToken, RKey, RmbeSize}, //
+};
+
+use crate::{
+    buffers::{Rmb, SendRing},
+    group::{ConnToken, Group, OwnElement, PooledRing},
+    link::{Cookie, Link},
+    shown::Shown,
+    socket::{sk_state, Phase, SmcSocket, SocketRef},
+    stats::InUse,
+    transport::{
+        Chain,
+        Class,
+        PostError,
+        Write,
+        MAX_WRITES, //
+    },
+};
+
+/// Tag type: the service work item of a socket.
+pub(crate) struct ConnTimer;
+
+impl workqueue::Handler<SocketRef> for ConnTimer {
+    fn run(sk: SocketRef) {
+        service(&sk);
+    }
+}
+
+/// The peer's buffer.
+pub(crate) struct PeerBuffer {
+    /// Its place in the group's table.
+    pub(crate) place: PeerElement,
+    /// RDMA address of the element.
+    pub(crate) address: u64,
+    /// Key of its RMB on our link.
+    pub(crate) rkey: RKey,
+}
+
+/// An established connection and all that it uses.
+pub(crate) struct Connection {
+    core: Conn,
+    pub(crate) group: Arc<Group>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) token: ConnToken,
+    ring: PooledRing,
+    element: OwnElement,
+    peer: PeerBuffer,
+    /// Time at which the armed timer is due.
+    timer: Option<(Timer, u64)>,
+    /// TCP has been reset on behalf of the core.
+    tcp_reset: bool,
+    _in_use: InUse,
+    /// The program has been given the error that ended the connection.
+    reported: bool,
+}
+
+/// What the socket calls want to know at a glance.
+#[derive(Default)]
+pub(crate) struct Status {
+    /// Bytes that can be read.
+    pub(crate) readable: usize,
+    /// Bytes accepted and not known to have reached the peer.
+    pub(crate) queued: usize,
+    /// Bytes accepted and not written to the peer.
+    pub(crate) unsent: usize,
+    /// Enough room to be worth a wake-up.
+    pub(crate) writable: bool,
+    /// All data of the peer has been read, and no more will come.
+    pub(crate) eof: bool,
+    /// Nothing can be sent any more.
+    pub(crate) write_shut: bool,
+    /// The connection has ended altogether.
+    pub(crate) over: bool,
+    /// Urgent data waits to be read.
+    pub(crate) urgent: bool,
+    /// The next byte is behind the urgent mark.
+    pub(crate) at_mark: bool,
+}
+
+/// The parts of a new connection, in the order of their acquisition.
+pub(crate) struct Parts {
+    pub(crate) core: Conn,
+    pub(crate) group: Arc<Group>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) token: ConnToken,
+    pub(crate) ring: PooledRing,
+    pub(crate) element: OwnElement,
+    pub(crate) peer: PeerBuffer,
+}
+
+impl Connection {
+    /// A connection ready to be installed in its socket.
+    pub(crate) fn new(parts: Parts) -> Result<KBox<Self>> {
+        let (ring, element) = (parts.ring.ring.len(), parts.element.size().bytes() as usize);
+        let in_use = InUse::new(parts.group.ns.clone(), ring, element);
+        Ok(KBox::new(
+            Self {
+                core: parts.core,
+                group: parts.group,
+                link: parts.link,
+                token: parts.token,
+                ring: parts.ring,
+                element: parts.element,
+                peer: parts.peer,
+                timer: None,
+                tcp_reset: false,
+                _in_use: in_use,
+                reported: false,
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// State for the diagnosis interface.
+    pub(crate) fn diag(&self) -> Diag {
+        self.core.diag()
+    }
+
+    /// The place of the peer's buffer in the group's table.
+    pub(crate) fn peer_place(&self) -> PeerElement {
+        self.peer.place
+    }
+
+    /// Takes in a message of the peer. `conn` lock held.
+    fn handle_cdc(&mut self, cdc: &Cdc) -> Events {
+        if cdc.prod_flags.blocked {
+            self.group.ns.stats.rx.own_full();
+        }
+        let (rmb, start) = (self.element.rmb(), self.element.offset());
+        self.core.handle_cdc(cdc, |at| {
+            let mut byte = [0];
+            // The core names places inside the element only; 0 is what an unwritten one holds.
+            let _ = rmb.pages().read(start.saturating_add(at as usize), &mut byte);
+            byte[0]
+        })
+    }
+
+    /// Fills the unused places of a chain.
+    fn no_write(&self) -> Write {
+        Write {
+            offset: 0,
+            len: 0,
+            remote_addr: self.peer.address,
+            rkey: self.peer.rkey,
+        }
+    }
+
+    /// Posts whatever is due. `conn` lock held.
+    fn pump(&mut self) -> Events {
+        let mut events = Events::default();
+        while let Some(transmit) = self.core.poll_transmit() {
+            let mut writes = [self.no_write(); MAX_WRITES];
+            let mut count = 0;
+            for (to, from) in writes.iter_mut().zip(transmit.writes()) {
+                *to = Write {
+                    offset: from.from,
+                    len: from.len,
+                    remote_addr: self.peer.address.wrapping_add(from.to.into()),
+                    rkey: self.peer.rkey,
+                };
+                count += 1;
+            }
+            let posted = self.link.post(&Chain {
+                ring: Some(&self.ring.map),
+                writes: writes.get(..count).unwrap_or(&[]),
+                message: &transmit.cdc.emit(),
+                cookie: Cookie::data(self.token, transmit.ticket.number()).into(),
+                class: Class::Data,
+            });
+            match posted {
+                Ok(()) => {
+                    self.group.ns.stats.transmitted(transmit.data_len());
+                    if transmit.cdc.prod_flags.blocked {
+                        self.group.ns.stats.tx.peer_full();
+                    }
+                }
+                Err(PostError::Busy) => {
+                    self.core.unpost(transmit.ticket);
+                    self.group.wait_for_room(self.token);
+                    break;
+                }
+                Err(PostError::Down | PostError::Invalid) => {
+                    self.core.unpost(transmit.ticket);
+                    merge(&mut events, self.core.handle_link_failed());
+                    break;
+                }
+            }
+        }
+        events
+    }
+
+    /// What the socket's service work item has to do, and when (milliseconds from now).
+    fn service_due(&mut self) -> Option<u32> {
+        let now = now_ms();
+        match self.core.timer() {
+            None => self.timer = None,
+            Some(timer) if self.timer.is_none_or(|(armed, _)| armed != timer) => {
+                self.timer = Some((timer, now.saturating_add(timer.millis().into())));
+            }
+            Some(_) => {}
+        }
+        if self.core.is_done() || (self.core.reset_tcp() && !self.tcp_reset) {
+            return Some(0);
+        }
+        let left = self.timer?.1.saturating_sub(now);
+        Some(u32::try_from(left).unwrap_or(u32::MAX))
+    }
+}
+
+/// Puts two sets of events together.
+fn merge(all: &mut Events, more: Events) {
+    all.readable |= more.readable;
+    all.writable |= more.writable;
+    all.urgent |= more.urgent;
+    all.changed |= more.changed;
+    all.violation = all.violation.or(more.violation);
+}
+
+/// The error number of an early end.
+fn errno(error: ConnError) -> Error {
+    match error {
+        ConnError::Aborted => ECONNABORTED,
+        ConnError::TimedOut => ETIMEDOUT,
+        ConnError::Reset
+        | ConnError::TcpReset
+        | ConnError::ProtocolViolation(_)
+        | ConnError::LinkFailed => ECONNRESET,
+    }
+}
+
+/// Does `action` on the connection, posts what follows from it, and wakes whom it concerns. Any
+/// context up to softirq. `None` without a connection.
+fn with<R>(
+    sk: &Sk<SmcSocket>,
+    action: impl FnOnce(&mut Connection) -> (R, Events),
+) -> Option<R> {
+    let mut guard = sk.conn.lock();
+    let connection = (*guard).as_mut()?;
+    let (result, mut events) = action(connection);
+    merge(&mut events, connection.pump());
+    let state = connection.core.state();
+    let error = connection.core.error();
+    let due = connection.service_due();
+    if events.changed {
+        sk.set_state(state.number());
+        if let Some(error) = error.filter(|_| !connection.reported) {
+            connection.reported = true;
+            sk.set_err(errno(error));
+        }
+        if connection.core.read_shut() {
+            sk.add_shutdown(RCV_SHUTDOWN);
+        }
+        if matches!(state, State::Closed | State::ProcessAbort | State::PeerAbortWait) {
+            sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
+        }
+    }
+    if let Some(violation) = events.violation {
+        connection.group.ns.stats.violation();
+        pr_debug!("smc_r: connection aborted: {}\n", Shown(violation));
+    }
+    drop(guard);
+    wake(sk, &events, error.is_some());
+    if let Some(ms) = due {
+        sk.conn_timer.rearm(sk.ns.queue(), sk.into(), ms);
+    }
+    Some(result)
+}
+
+fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
+    if events.readable {
+        sk.wake_readable();
+    }
+    if events.writable {
+        sk.wake_writable();
+    }
+    if events.urgent {
+        sk.send_sigurg();
+    }
+    if events.changed {
+        sk.wake_state_change();
+        if failed {
+            sk.wake_error();
+        }
+    }
+}
+
+/// Makes the socket an accelerated one. Messages that came early are processed now.
+pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
+    let group = connection.group.clone();
+    let token = connection.token;
+    let inline = sk.oob_inline();
+    let corked = sk.corked.load(Relaxed) != 0;
+    *sk.conn.lock() = Some(connection);
+    sk.set_state(sk_state::ACTIVE);
+    sk.set_phase(Phase::Accelerated);
+    let early = group.connection_live(token, sk.clone());
+    with(sk, |connection| {
+        connection.core.set_oob_inline(inline);
+        connection.core.set_cork(corked);
+        let events = early.map_or(Events::default(), |cdc| connection.handle_cdc(&cdc));
+        ((), events)
+    });
+    if !group.is_usable() {
+        link_failed(sk);
+    }
+}
+
+/// A CDC message for this connection came in. Softirq.
+pub(crate) fn received(sk: &SocketRef, token: ConnToken, cdc: &Cdc) {
+    with(sk, |connection| {
+        if connection.token != token {
+            return ((), Events::default());
+        }
+        ((), connection.handle_cdc(cdc))
+    });
+}
+
+/// A chain of this connection was completed. Softirq.
+pub(crate) fn sent(sk: &SocketRef, token: ConnToken, ticket: u32, ok: bool) {
+    with(sk, |connection| {
+        if connection.token != token {
+            return ((), Events::default());
+        }
+        ((), connection.core.handle_sent(Ticket::from_number(ticket), ok))
+    });
+}
+
+/// Slots of the link are free again. Softirq.
+pub(crate) fn resume(sk: &SocketRef) {
+    with(sk, |_| ((), Events::default()));
+}
+
+/// The last link is gone, or the group. Any context.
+pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.handle_link_failed()));
+}
+
+/// Something happened on the TCP connection: nothing should, but for its end. Softirq.
+pub(crate) fn tcp_event(sk: &SocketRef) {
+    let Ok(tcp) = sk.tcp() else {
+        return;
+    };
+    let reset = tcp.err() != 0 || tcp.state() == tcp_state::CLOSE;
+    if reset {
+        with(sk, |connection| ((), connection.core.handle_tcp_reset()));
+    } else if tcp.inq() != 0 {
+        // No TCP payload may follow the rendezvous.
+        sk.ns.stats.violation();
+        with(sk, |connection| ((), connection.core.handle_tcp_reset()));
+    }
+}
+
+/// What poll, ioctl and waiting calls look at.
+pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
+    let guard = sk.conn.lock();
+    let Some(connection) = guard.as_ref() else {
+        return Status {
+            eof: true,
+            write_shut: true,
+            over: true,
+            ..Status::default()
+        };
+    };
+    let core = &connection.core;
+    let over = core.error().is_some()
+        || matches!(core.state(), State::Closed | State::ProcessAbort | State::PeerAbortWait);
+    Status {
+        readable: core.readable() as usize,
+        queued: core.send_queued() as usize,
+        unsent: core.send_unsent() as usize,
+        writable: core.send_space() > 0,
+        eof: core.eof(),
+        write_shut: core.write_shut(),
+        over,
+        urgent: core.urgent_ready(),
+        at_mark: core.at_mark(),
+    }
+}
+
+/// A send call is for `len` bytes: counts those for more than a buffer holds.
+pub(crate) fn note_send(sk: &Sk<SmcSocket>, len: usize) {
+    if let Some(diag) = diag_if_large(sk, len) {
+        let (ring, peer_element) = (diag.send_ring as usize, diag.peer_element as usize);
+        sk.ns.stats.large_send(len, ring, peer_element);
+    }
+}
+
+/// A receive call is for `len` bytes: counts those for more than the element holds.
+pub(crate) fn note_recv(sk: &Sk<SmcSocket>, len: usize) {
+    if let Some(diag) = diag_if_large(sk, len) {
+        sk.ns.stats.large_recv(len, diag.element as usize);
+    }
+}
+
+/// Spares small calls the lock: no buffer is as small.
+fn diag_if_large(sk: &Sk<SmcSocket>, len: usize) -> Option<Diag> {
+    if len <= RmbeSize::MIN.bytes() as usize {
+        return None;
+    }
+    Some(sk.conn.lock().as_ref()?.core.diag())
+}
+
+/// Free places in the send ring for at most `max` bytes; empty if it is full. The copy happens
+/// without the lock; [`commit_send`] has to follow if there are any.
+pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing>, Spans)> {
+    let mut guard = sk.conn.lock();
+    let connection = (*guard).as_mut().ok_or(EPIPE)?;
+    if connection.core.write_shut() {
+        return Err(EPIPE);
+    }
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
+    Ok((connection.ring.ring.clone(), connection.core.send_spans(max)))
+}
+
+/// Hands over `n` bytes that were copied to where [`begin_send`] said. Gives how many were taken.
+pub(crate) fn commit_send(sk: &Sk<SmcSocket>, n: usize, flags: SendFlags) -> usize {
+    let n = u32::try_from(n).unwrap_or(u32::MAX);
+    with(sk, |connection| (connection.core.send_commit(n, flags), Events::default()))
+        .unwrap_or(0) as usize
+}
+
+/// The next unread bytes, from `skip` on, `max` at most, and where they are in the RMB.
+/// [`commit_recv`] has to follow if there are any, with 0 if they were only looked at.
+pub(crate) fn begin_recv(
+    sk: &Sk<SmcSocket>,
+    skip: usize,
+    max: usize,
+) -> Option<(Arc<Rmb>, usize, Spans)> {
+    let inline = sk.oob_inline();
+    let mut guard = sk.conn.lock();
+    let connection = (*guard).as_mut()?;
+    connection.core.set_oob_inline(inline);
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
+    let skip = u32::try_from(skip).unwrap_or(u32::MAX);
+    let spans = connection.core.recv_spans(skip, max);
+    Some((connection.element.rmb().clone(), connection.element.offset(), spans))
+}
+
+/// `n` bytes have been read.
+pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) {
+    let n = u32::try_from(n).unwrap_or(u32::MAX);
+    with(sk, |connection| (connection.core.recv_commit(n), Events::default()));
+}
+
+/// Pushes out what waits for more.
+pub(crate) fn push(sk: &Sk<SmcSocket>) {
+    let corked = sk.corked.load(Relaxed) != 0;
+    with(sk, |connection| {
+        connection.core.set_cork(corked);
+        connection.core.push_pending();
+        ((), Events::default())
+    });
+}
+
+/// `shutdown(SHUT_WR)`.
+pub(crate) fn shutdown_write(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.shutdown_write()));
+}
+
+/// `shutdown(SHUT_RDWR)`.
+pub(crate) fn shutdown_both(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.shutdown_both()));
+}
+
+/// `close(2)`, or the abort of a socket that lingers not at all. Process context.
+pub(crate) fn close(sk: &Sk<SmcSocket>, abort: bool) {
+    sk.released.store(1, Release);
+    let there = with(sk, |connection| {
+        let events = if abort {
+            connection.core.abort()
+        } else {
+            connection.core.close()
+        };
+        ((), events)
+    });
+    if there.is_none() {
+        close_tcp(sk);
+    }
+}
+
+/// True once everything sent is known to have reached the peer, or never will.
+pub(crate) fn is_drained(sk: &Sk<SmcSocket>) -> bool {
+    with(sk, |connection| {
+        let core = &mut connection.core;
+        core.sync_sent();
+        (core.error().is_some() || core.send_queued() == 0, Events::default())
+    })
+    .unwrap_or(true)
+}
+
+/// The urgent byte (`MSG_OOB`), taken or only looked at.
+pub(crate) fn recv_urgent(sk: &Sk<SmcSocket>, peek: bool) -> Result<u8, UrgentError> {
+    with(sk, |connection| (connection.core.recv_urgent(peek), Events::default()))
+        .unwrap_or(Err(UrgentError::End))
+}
+
+/// The error that ended the connection, once; and its place in the stream is behind all data.
+pub(crate) fn failure(sk: &Sk<SmcSocket>) -> Option<Error> {
+    sk.conn.lock().as_ref()?.core.error().map(errno)
+}
+
+/// Timers, the reset of TCP, and the end. Work item.
+fn service(sk: &SocketRef) {
+    let reset = with(sk, |connection| {
+        let due = connection.timer.filter(|(_, at)| *at <= now_ms());
+        let events = match due {
+            Some((timer, _)) => {
+                connection.timer = None;
+                connection.core.handle_timeout(timer)
+            }
+            None => Events::default(),
+        };
+        let reset = connection.core.reset_tcp() && !connection.tcp_reset;
+        connection.tcp_reset |= reset;
+        (reset, events)
+    });
+    if reset == Some(true) {
+        if let Ok(tcp) = sk.tcp() {
+            tcp.abort(ECONNABORTED);
+        }
+    }
+    let finished = {
+        let mut guard = sk.conn.lock();
+        match guard.as_ref() {
+            Some(connection) if connection.core.is_done() => guard.take(),
+            _ => None,
+        }
+    };
+    if let Some(connection) = finished {
+        finish(sk, connection);
+    }
+}
+
+/// Gives back what a connection used, now that nobody touches it any more. Process context.
+fn finish(sk: &SocketRef, connection: KBox<Connection>) {
+    let heard = connection.core.diag().rx_state_flags;
+    let Connection {
+        group,
+        token,
+        ring,
+        element,
+        peer,
+        ..
+    } = KBox::into_inner(connection);
+    // A peer that never said that it is through may still write: its element is not reused.
+    let reusable = heard.closed || heard.aborted;
+    group.connection_gone(token, ring, element, peer.place, reusable);
+    sk.set_state(sk_state::CLOSED);
+    // Set before `close` took the lock under which the connection was taken out.
+    if sk.released.load(Acquire) != 0 {
+        close_tcp(sk);
+    }
+}
+
+/// Closes the inner socket of a connection that is over.
+fn close_tcp(sk: &Sk<SmcSocket>) {
+    sk.set_phase(Phase::Dead);
+    sk.set_state(sk_state::CLOSED);
+    if let Some(tcp) = sk.take_tcp() {
+        tcp.detach();
+    }
+}
+
+/// The token that names a connection in the messages of its peer.
+pub(crate) fn alert_token(token: ConnToken) -> AlertToken {
+    token.into()
+}

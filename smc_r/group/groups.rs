@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! All link groups of this host, and the choice between them.
+
+use kapi::errno::*;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex, //
+    },
+};
+use smc_proto::{
+    group::{LinkEnd, LinkIx, Role},
+    llc_flow::ShutDown,
+    wire::{Gid, Mac, PeerId}, //
+};
+
+use super::{ConnToken, Group};
+use crate::{
+    device::{Device, DeviceUpcalls, Path},
+    netns::Netns, //
+};
+
+/// All link groups. Process context.
+#[pin_data]
+pub(crate) struct Groups {
+    #[pin]
+    list: Mutex<KVec<Arc<Group>>>,
+    last_number: Atomic<u64>,
+}
+
+/// What a server does about a Proposal.
+pub(crate) enum ServerChoice {
+    /// Use this link of this group; the connection is counted in.
+    Subsequent(Arc<Group>, LinkIx, ConnToken),
+    /// A first contact with this peer is under way: look again when it is over.
+    Wait(Arc<Group>),
+    /// This group is new, and in the list already; the connection is counted in.
+    First(Arc<Group>, ConnToken),
+}
+
+impl Groups {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            list <- new_mutex!(KVec::new(), "smc_groups"),
+            last_number: Atomic::new(0),
+        })
+    }
+
+    /// A number for a new group, above those of all others. The lock of the list is held.
+    pub(super) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// The server's choice. Sleeps.
+    pub(crate) fn choose_server(
+        &self,
+        ns: &Arc<Netns>,
+        peer: PeerId,
+        (mac, gid): (Mac, Gid),
+        path: &Path,
+    ) -> Result<ServerChoice> {
+        let mut list = self.list.lock();
+        let candidates = list.iter().filter(|group| {
+            group.role == Role::Server
+                && group.peer_id == peer
+                && group.vlan == path.vlan
+                && Arc::ptr_eq(&group.ns, ns)
+        });
+        for group in candidates {
+            if group.is_over() {
+                continue;
+            }
+            if !group.is_usable() {
+                return Ok(ServerChoice::Wait(group.clone()));
+            }
+            let found = group.flow.lock().flow.find_port(mac, gid);
+            let fits = found.filter(|link| {
+                group.link(*link).is_some_and(|link| link.path.same_port(path) && link.is_up())
+            });
+            if let Some(link) = fits {
+                if let Some(token) = group.add_connection() {
+                    return Ok(ServerChoice::Subsequent(group.clone(), link, token));
+                }
+            }
+        }
+        let (group, token) = Self::create(&mut list, ns, Role::Server, peer, path)?;
+        Ok(ServerChoice::First(group, token))
+    }
+
+    /// A new group for a client whose server asks for one. Sleeps.
+    pub(crate) fn create_client(
+        &self,
+        ns: &Arc<Netns>,
+        peer: PeerId,
+        path: &Path,
+    ) -> Result<(Arc<Group>, ConnToken)> {
+        Self::create(&mut self.list.lock(), ns, Role::Client, peer, path)
+    }
+
+    fn create(
+        list: &mut KVec<Arc<Group>>,
+        ns: &Arc<Netns>,
+        role: Role,
+        peer: PeerId,
+        path: &Path,
+    ) -> Result<(Arc<Group>, ConnToken)> {
+        list.reserve(1, GFP_KERNEL)?;
+        let group = Group::new(ns.clone(), role, peer, path)?;
+        let Some(token) = group.add_connection() else {
+            group.release();
+            return Err(ENOBUFS);
+        };
+        list.push(group.clone(), GFP_KERNEL)?;
+        Ok((group, token))
+    }
+
+    /// The client's group and link that an Accept names. `None` if the peer has no group here, and
+    /// `Some(None)` if it has, but no such link.
+    pub(crate) fn find_client(
+        &self,
+        ns: &Arc<Netns>,
+        peer: PeerId,
+        end: &LinkEnd,
+    ) -> Option<Option<(Arc<Group>, LinkIx)>> {
+        let list = self.list.lock();
+        let mut known = false;
+        for group in list.iter().filter(|group| {
+            group.role == Role::Client && group.peer_id == peer && Arc::ptr_eq(&group.ns, ns)
+        }) {
+            known = true;
+            if let Some(link) = group.find_link(end) {
+                return Some(Some((group.clone(), link)));
+            }
+        }
+        known.then_some(None)
+    }
+
+    /// Takes a group off the list.
+    pub(super) fn remove(&self, group: &Arc<Group>) {
+        let removed = {
+            let mut list = self.list.lock();
+            let place = list.iter().position(|other| Arc::ptr_eq(other, group));
+            place.and_then(|place| list.remove(place).ok())
+        };
+        drop(removed);
+    }
+
+    /// The `n`th group.
+    pub(crate) fn nth(&self, n: usize) -> Option<Arc<Group>> {
+        self.list.lock().get(n).cloned()
+    }
+
+    /// The group that comes after number `number`, in the order of their making.
+    pub(crate) fn after(&self, number: u64) -> Option<Arc<Group>> {
+        self.list.lock().iter().find(|group| group.number > number).cloned()
+    }
+
+    /// The number of links that use a port.
+    pub(crate) fn links_on(&self, device: &Arc<Device>, port: u8) -> usize {
+        let list = self.list.lock();
+        list.iter()
+            .flat_map(|group| group.links())
+            .filter(|link| Arc::ptr_eq(&link.path.device, device) && link.path.port == port)
+            .count()
+    }
+
+    /// Ends all groups that `which` is true of. They are gone from the list when this returns;
+    /// their queue pairs follow.
+    pub(crate) fn shut_down(&self, why: ShutDown, which: impl Fn(&Group) -> bool) {
+        let mut from = 0;
+        while let Some(group) = self.nth(from) {
+            from += 1;
+            if which(&group) {
+                group.shut_down(why);
+            }
+        }
+    }
+
+    /// Ends the links on paths that do not work any more.
+    fn fail_links(&self, broken: impl Fn(&Path) -> bool) {
+        let mut from = 0;
+        while let Some(group) = self.nth(from) {
+            from += 1;
+            if let Some(link) = group.first_link().filter(|link| broken(&link.path)) {
+                group.link_failed(link.place);
+            }
+        }
+    }
+}
+
+impl DeviceUpcalls for Groups {
+    fn removed(&self, device: &Arc<Device>) {
+        self.fail_links(|path| Arc::ptr_eq(&path.device, device));
+    }
+
+    fn port_active(&self, _device: &Arc<Device>, _port: u8) {}
+
+    fn port_error(&self, device: &Arc<Device>, port: u8) {
+        self.fail_links(|path| Arc::ptr_eq(&path.device, device) && path.port == port);
+    }
+
+    fn gids_changed(&self, _device: &Arc<Device>, _port: u8) {}
+
+    fn fatal(&self, device: &Arc<Device>) {
+        self.fail_links(|path| Arc::ptr_eq(&path.device, device));
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Buffers of a link group, kept registered: RMBs cut into elements, and send rings. A connection
+//! that ends gives its buffers back here, and the next one needs neither memory registration nor
+//! an exchange with the peer.
+
+use kapi::errno::*;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Relaxed, Release},
+        Arc, //
+    },
+};
+use smc_proto::{
+    llc_flow::RmbId,
+    rmb::Elements,
+    wire::{RToken, RmbeIndex, RmbeSize}, //
+};
+
+use crate::{
+    buffers::{RingMap, Rmb, RmbMr, SendRing},
+    link::Link, //
+};
+
+/// RMBs of one group at most, ours and the peer's each (RFC 7609 section 2.1).
+const MAX_RMBS: usize = 255;
+
+/// Memory that one RMB aims at, in bytes; cut into as many elements as fit.
+const RMB_BYTES: u32 = 512 * 1024;
+
+/// Send rings that are kept for later connections.
+const MAX_IDLE_RINGS: usize = 64;
+
+/// What the peer knows of an RMB.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Known {
+    /// CONFIRM RKEY is under way.
+    Announced = 0,
+    /// CLC may name it.
+    Yes = 1,
+    /// The peer refused it, or the group is over.
+    Refused = 2,
+}
+
+/// One of our RMBs, with its key on the group's link.
+pub(crate) struct GroupRmb {
+    pub(crate) id: RmbId,
+    memory: Arc<Rmb>,
+    key: RmbMr,
+    size: RmbeSize,
+    known: Atomic<u32>,
+    /// A connection has got an element of it.
+    used: Atomic<u32>,
+}
+
+impl GroupRmb {
+    /// Key and address, as the peer has to name them.
+    pub(crate) fn token(&self) -> RToken {
+        self.key.token()
+    }
+
+    /// What the peer knows of it.
+    pub(crate) fn known(&self) -> Known {
+        match self.known.load(Acquire) {
+            0 => Known::Announced,
+            1 => Known::Yes,
+            _ => Known::Refused,
+        }
+    }
+
+    pub(super) fn set_known(&self, known: Known) {
+        self.known.store(known as u32, Release);
+    }
+
+    /// True when asked for the first time.
+    pub(super) fn is_new(&self) -> bool {
+        self.used.xchg(1, Relaxed) == 0
+    }
+
+    /// Lets the peer write. The queue pair has to be able to send. Sleeps.
+    pub(crate) fn register(&self) -> Result {
+        self.key.register()
+    }
+}
+
+/// An element of one of our RMBs, owned by a connection.
+pub(crate) struct OwnElement {
+    rmb: Arc<GroupRmb>,
+    index: RmbeIndex,
+    offset: usize,
+}
+
+impl OwnElement {
+    /// The memory it is part of.
+    pub(crate) fn rmb(&self) -> &Arc<Rmb> {
+        &self.rmb.memory
+    }
+
+    /// The RMB it is part of.
+    pub(crate) fn group_rmb(&self) -> &Arc<GroupRmb> {
+        &self.rmb
+    }
+
+    /// Where it starts in the RMB, in bytes.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Its number, as CLC names it.
+    pub(crate) fn index(&self) -> RmbeIndex {
+        self.index
+    }
+
+    /// Its size.
+    pub(crate) fn size(&self) -> RmbeSize {
+        self.rmb.size
+    }
+}
+
+/// A send ring, mapped for the group's link.
+pub(crate) struct PooledRing {
+    pub(crate) ring: Arc<SendRing>,
+    pub(crate) map: RingMap,
+}
+
+struct Entry {
+    rmb: Arc<GroupRmb>,
+    elements: Elements,
+}
+
+/// The pools of one link group. Process context: under a mutex.
+pub(crate) struct Pools {
+    rmbs: KVec<Entry>,
+    rings: KVec<PooledRing>,
+    /// Bytes of all send rings of the group, idle or not.
+    ring_bytes: usize,
+    next_id: u16,
+}
+
+/// What became of the wish for an element.
+pub(crate) enum Taken {
+    Element(OwnElement),
+    /// An RMB of this size has been announced: wait for what the peer says.
+    Pending(Arc<GroupRmb>),
+    /// There is none, and a new RMB is needed.
+    NeedRmb,
+}
+
+impl Pools {
+    pub(super) fn new() -> Self {
+        Self {
+            rmbs: KVec::new(),
+            rings: KVec::new(),
+            ring_bytes: 0,
+            next_id: 1,
+        }
+    }
+
+    /// A free element of this size in an RMB that the peer knows.
+    pub(super) fn take(&mut self, size: RmbeSize) -> Taken {
+        let mut pending = None;
+        for entry in self.rmbs.iter_mut().filter(|entry| entry.rmb.size == size) {
+            match entry.rmb.known() {
+                Known::Yes => {
+                    if let Some(element) = entry.alloc() {
+                        return Taken::Element(element);
+                    }
+                }
+                Known::Announced => pending = Some(entry.rmb.clone()),
+                Known::Refused => {}
+            }
+        }
+        pending.map_or(Taken::NeedRmb, Taken::Pending)
+    }
+
+    /// Makes an RMB with elements of `size` bytes, or of less if memory is short. Sleeps.
+    pub(super) fn add(
+        &mut self,
+        link: &Link,
+        wanted: RmbeSize,
+        known: Known,
+    ) -> Result<Arc<GroupRmb>> {
+        self.rmbs.retain(|entry| {
+            !(entry.rmb.known() == Known::Refused && entry.elements.is_idle())
+        });
+        if self.rmbs.len() >= MAX_RMBS {
+            return Err(ENOBUFS);
+        }
+        let (memory, size) = allocate(wanted)?;
+        let key = link.alloc_key(&memory)?;
+        let id = RmbId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
+        let count = u8::try_from(memory.elements()).unwrap_or(u8::MAX);
+        let rmb = Arc::new(
+            GroupRmb {
+                id,
+                memory,
+                key,
+                size,
+                known: Atomic::new(known as u32),
+                used: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        )?;
+        let counters = &link.group.ns.stats.rx;
+        counters.allocated();
+        if size != wanted {
+            counters.downgraded();
+        }
+        let entry = Entry {
+            rmb: rmb.clone(),
+            elements: Elements::new(size, count),
+        };
+        self.rmbs.push(entry, GFP_KERNEL)?;
+        Ok(rmb)
+    }
+
+    /// An element of an RMB that was just made.
+    pub(super) fn take_from(&mut self, rmb: &Arc<GroupRmb>) -> Option<OwnElement> {
+        self.rmbs
+            .iter_mut()
+            .find(|entry| entry.rmb.id == rmb.id)?
+            .alloc()
+    }
+
+    /// Notes what the peer said about an RMB.
+    pub(super) fn set_known(&mut self, id: RmbId, known: Known) {
+        for entry in self.rmbs.iter().filter(|entry| entry.rmb.id == id) {
+            entry.rmb.set_known(known);
+        }
+    }
+
+    /// The group is over: nothing more will be announced.
+    pub(super) fn refuse_pending(&mut self) {
+        for entry in self.rmbs.iter() {
+            if entry.rmb.known() == Known::Announced {
+                entry.rmb.set_known(Known::Refused);
+            }
+        }
+    }
+
+    /// Takes an element back; `reusable` if the peer will not write to it any more.
+    pub(super) fn give_back(&mut self, element: &OwnElement, reusable: bool) {
+        let len = element.size().bytes() as usize;
+        if reusable {
+            // In bounds: the element is part of the RMB.
+            let _ = element.rmb().pages().zero(element.offset, len);
+        }
+        let Some(entry) = self.rmbs.iter_mut().find(|entry| entry.rmb.id == element.rmb.id) else {
+            return;
+        };
+        if reusable {
+            entry.elements.free(element.index);
+        } else {
+            entry.elements.retire(element.index);
+        }
+    }
+
+    /// A send ring of `len` bytes, from the pool if there is one. Sleeps.
+    pub(super) fn ring(&mut self, link: &Link, len: u32) -> Result<PooledRing> {
+        let place = self.rings.iter().position(|idle| idle.ring.len() == len as usize);
+        if let Some(ring) = place.and_then(|place| self.rings.remove(place).ok()) {
+            link.group.ns.stats.tx.reused();
+            return Ok(ring);
+        }
+        let ring = SendRing::new(len as usize)?;
+        let map = link.map_ring(&ring)?;
+        link.group.ns.stats.tx.allocated();
+        self.ring_bytes += ring.len();
+        Ok(PooledRing { ring, map })
+    }
+
+    /// Takes a send ring back, for later or for good.
+    pub(super) fn give_back_ring(&mut self, ring: PooledRing) {
+        let len = ring.ring.len();
+        if self.rings.len() < MAX_IDLE_RINGS {
+            // Without memory for the list, the ring is freed.
+            if self.rings.push(ring, GFP_KERNEL).is_ok() {
+                return;
+            }
+        }
+        self.ring_bytes = self.ring_bytes.saturating_sub(len);
+    }
+
+    /// Bytes of RMBs, and of send rings.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        (
+            self.rmbs.iter().map(|entry| entry.rmb.memory.len()).sum(),
+            self.ring_bytes,
+        )
+    }
+}
+
+impl Entry {
+    fn alloc(&mut self) -> Option<OwnElement> {
+        let index = self.elements.alloc()?;
+        let offset = usize::try_from(self.elements.offset(index)?).ok()?;
+        Some(OwnElement {
+            rmb: self.rmb.clone(),
+            index,
+            offset,
+        })
+    }
+}
+
+/// Memory for an RMB: as many elements as make up [`RMB_BYTES`], of a smaller size if need be.
+fn allocate(mut size: RmbeSize) -> Result<(Arc<Rmb>, RmbeSize)> {
+    loop {
+        let count = (RMB_BYTES / size.bytes()).clamp(1, 255);
+        match (Rmb::new(size, count), size.smaller()) {
+            (Ok(rmb), _) => return Ok((rmb, size)),
+            (Err(_), Some(smaller)) => size = smaller,
+            (Err(error), None) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections of a link group, by the token that the peer puts into its messages.
+
+use core::num::NonZeroU32;
+
+use kernel::{alloc::kvec::KVVec, prelude::*};
+use smc_proto::{cdc::Cdc, wire::AlertToken};
+
+use crate::socket::SocketRef;
+
+/// Connections of one link group at most.
+pub(crate) const MAX_CONNECTIONS: u16 = 255;
+
+/// Our alert token of a connection: place in the table in the low 8 bits, and above it a number
+/// that changes each time the place is given out, so that a late message meets nobody. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnToken(NonZeroU32);
+
+impl ConnToken {
+    const PLACE_BITS: u32 = 8;
+
+    /// A token as it came from the wire.
+    pub(crate) fn new(value: u32) -> Option<Self> {
+        NonZeroU32::new(value).map(Self)
+    }
+
+    fn at(place: u8, generation: u32) -> Option<Self> {
+        Self::new(generation << Self::PLACE_BITS | u32::from(place))
+    }
+
+    /// The 32 bits on the wire.
+    pub(crate) fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    fn place(self) -> usize {
+        self.get() as usize & 0xff
+    }
+}
+
+impl From<ConnToken> for AlertToken {
+    fn from(token: ConnToken) -> Self {
+        AlertToken(token.get())
+    }
+}
+
+/// What stands at a place.
+enum Slot {
+    Free,
+    /// CLC has named the token; the connection is not set up yet. The last message that came early
+    /// is kept: each one carries the whole state.
+    Reserved(Option<Cdc>),
+    Live(SocketRef),
+}
+
+struct Entry {
+    generation: u32,
+    slot: Slot,
+    /// Stands in the queue of those that wait for a send slot.
+    waiting: bool,
+}
+
+/// Table of connections. All operations are for softirq as well; nothing is allocated after
+/// [`Table::new`].
+pub(crate) struct Table {
+    entries: KVVec<Entry>,
+    /// Places whose connections wait for a send slot, first come first served.
+    waiting: KVVec<u8>,
+}
+
+impl Table {
+    /// An empty table.
+    pub(crate) fn new() -> Result<Self> {
+        let mut entries = KVVec::with_capacity(usize::from(MAX_CONNECTIONS), GFP_KERNEL)?;
+        for _ in 0..MAX_CONNECTIONS {
+            entries.push(
+                Entry {
+                    generation: 0,
+                    slot: Slot::Free,
+                    waiting: false,
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(Self {
+            entries,
+            waiting: KVVec::with_capacity(usize::from(MAX_CONNECTIONS), GFP_KERNEL)?,
+        })
+    }
+
+    /// Gives out a token.
+    pub(crate) fn reserve(&mut self) -> Option<ConnToken> {
+        // The oldest place first: a token comes back as late as possible.
+        let (place, entry) = self
+            .entries
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, entry)| matches!(entry.slot, Slot::Free))
+            .min_by_key(|(_, entry)| entry.generation)?;
+        entry.generation = entry.generation % 0xff_ffff + 1;
+        entry.slot = Slot::Reserved(None);
+        ConnToken::at(u8::try_from(place).ok()?, entry.generation)
+    }
+
+    fn entry(&mut self, token: ConnToken) -> Option<&mut Entry> {
+        let generation = token.get() >> ConnToken::PLACE_BITS;
+        let entry = self.entries.get_mut(token.place())?;
+        (entry.generation == generation).then_some(entry)
+    }
+
+    /// The connection is set up. Gives the message that came early, if one did.
+    pub(crate) fn go_live(&mut self, token: ConnToken, sk: SocketRef) -> Option<Cdc> {
+        let entry = self.entry(token)?;
+        match core::mem::replace(&mut entry.slot, Slot::Live(sk)) {
+            Slot::Reserved(early) => early,
+            Slot::Free | Slot::Live(_) => None,
+        }
+    }
+
+    /// Takes a token back. The caller drops the reference after unlocking.
+    pub(crate) fn release(&mut self, token: ConnToken) -> Option<SocketRef> {
+        let entry = self.entry(token)?;
+        match core::mem::replace(&mut entry.slot, Slot::Free) {
+            Slot::Live(sk) => Some(sk),
+            Slot::Free | Slot::Reserved(_) => None,
+        }
+    }
+
+    /// The connection of a token.
+    pub(crate) fn find(&mut self, token: ConnToken) -> Option<SocketRef> {
+        match &self.entry(token)?.slot {
+            Slot::Live(sk) => Some(sk.clone()),
+            Slot::Free | Slot::Reserved(_) => None,
+        }
+    }
+
+    /// The connection of a message, or the place where it is kept until there is one. False if the
+    /// token is unknown.
+    pub(crate) fn find_or_keep(&mut self, token: ConnToken, cdc: &Cdc) -> Result<SocketRef, bool> {
+        let entry = self.entry(token).ok_or(false)?;
+        match &mut entry.slot {
+            Slot::Live(sk) => Ok(sk.clone()),
+            Slot::Reserved(early) => {
+                *early = Some(*cdc);
+                Err(true)
+            }
+            Slot::Free => Err(false),
+        }
+    }
+
+    /// The `n`th connection, with its token, in no particular order.
+    pub(crate) fn nth(&self, from: usize) -> Option<(usize, ConnToken, SocketRef)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .skip(from)
+            .find_map(|(place, entry)| match &entry.slot {
+                Slot::Live(sk) => {
+                    let token = ConnToken::at(u8::try_from(place).ok()?, entry.generation)?;
+                    Some((place, token, sk.clone()))
+                }
+                Slot::Free | Slot::Reserved(_) => None,
+            })
+    }
+
+    /// Queues a connection until a send slot is free.
+    pub(crate) fn wait(&mut self, token: ConnToken) {
+        let Some(entry) = self.entry(token) else {
+            return;
+        };
+        if entry.waiting {
+            return;
+        }
+        entry.waiting = true;
+        let place = token.place() as u8;
+        // Each place stands there once at most, so that there is room.
+        let _ = self.waiting.push_within_capacity(place);
+    }
+
+    /// How many connections wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The first connection that waits, taken out of the queue; `None` inside if it has gone.
+    pub(crate) fn next_waiting(&mut self) -> Option<Option<SocketRef>> {
+        let place = self.waiting.remove(0).ok()?;
+        let entry = self.entries.get_mut(usize::from(place))?;
+        entry.waiting = false;
+        Some(match &entry.slot {
+            Slot::Live(sk) => Some(sk.clone()),
+            Slot::Free | Slot::Reserved(_) => None,
+        })
+    }
+}

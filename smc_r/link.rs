@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One link of a link group: where its transport reports to.
+//!
+//! Everything here runs where the transport's completions do, in softirq: spin locks (BH) only, no
+//! allocation that may sleep.
+
+use kapi::{errno::*, util::now_ms};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        SetOnce, //
+    },
+};
+use smc_proto::{
+    cdc::{self, Cdc},
+    group::{LinkEnd, LinkIx},
+    llc_flow::Note, //
+};
+
+use crate::{
+    buffers::{RingMap, Rmb, RmbMr, SendRing},
+    conn,
+    device::Path,
+    group::{ConnToken, Group},
+    transport::{
+        rc::Rc,
+        Chain,
+        Local,
+        Peer,
+        PostError,
+        State,
+        Transport,
+        Upcalls, //
+    },
+};
+
+/// What a completion is about, packed into the 64 bits that travel with a chain: token and ticket
+/// of a connection, or token 0 and the note of an LLC message.
+#[derive(Clone, Copy)]
+pub(crate) struct Cookie(u64);
+
+impl Cookie {
+    const TOKEN_SHIFT: u32 = 32;
+
+    /// A chain of a connection.
+    pub(crate) fn data(token: ConnToken, ticket: u32) -> Self {
+        Self(u64::from(token.get()) << Self::TOKEN_SHIFT | u64::from(ticket))
+    }
+
+    /// An LLC message.
+    pub(crate) fn llc(note: Option<Note>) -> Self {
+        Self(match note {
+            None => 0,
+            Some(Note::ConfirmLink) => 1,
+            Some(Note::ConfirmLinkReply) => 2,
+            Some(Note::Last) => 3,
+        })
+    }
+
+    fn parts(self) -> (Option<ConnToken>, u32) {
+        (ConnToken::new((self.0 >> Self::TOKEN_SHIFT) as u32), self.0 as u32)
+    }
+
+    fn note(number: u32) -> Option<Note> {
+        match number {
+            1 => Some(Note::ConfirmLink),
+            2 => Some(Note::ConfirmLinkReply),
+            3 => Some(Note::Last),
+            _ => None,
+        }
+    }
+}
+
+impl From<Cookie> for u64 {
+    fn from(cookie: Cookie) -> Self {
+        cookie.0
+    }
+}
+
+/// A link.
+///
+/// The link holds its group and the transport holds the link: the cycle ends when the group shuts
+/// the transport down, which every group does at its end.
+pub(crate) struct Link {
+    pub(crate) group: Arc<Group>,
+    /// Its place in the group.
+    pub(crate) place: LinkIx,
+    /// The port it runs on.
+    pub(crate) path: Path,
+    transport: SetOnce<Arc<Rc>>,
+    /// When something last came in, for the idle rule of TEST LINK.
+    last_received: Atomic<u64>,
+}
+
+impl Link {
+    /// A link with a queue pair on `path`, in its first state. Sleeps.
+    pub(crate) fn new(group: Arc<Group>, place: LinkIx, path: Path) -> Result<Arc<Self>> {
+        let link = Arc::new(
+            Self {
+                group,
+                place,
+                path: path.clone(),
+                transport: SetOnce::new(),
+                last_received: Atomic::new(now_ms()),
+            },
+            GFP_KERNEL,
+        )?;
+        let upcalls: Arc<dyn Upcalls> = link.clone();
+        link.transport.populate(Rc::new(&path, upcalls)?);
+        Ok(link)
+    }
+
+    fn transport(&self) -> Result<&Arc<Rc>> {
+        self.transport.as_ref().ok_or(ENOTCONN)
+    }
+
+    /// Our end, as CLC and LLC messages name it.
+    pub(crate) fn local(&self) -> Option<&Local> {
+        Some(self.transport.as_ref()?.local())
+    }
+
+    /// Brings the queue pair up to where it receives and sends. Sleeps.
+    pub(crate) fn connect(&self, peer: &Peer) -> Result {
+        let transport = self.transport()?;
+        transport.ready_to_receive(peer)?;
+        transport.ready_to_send()
+    }
+
+    /// Posts a chain. Any context up to softirq.
+    pub(crate) fn post(&self, chain: &Chain<'_>) -> Result<(), PostError> {
+        match self.transport.as_ref() {
+            Some(transport) => transport.post(chain),
+            None => Err(PostError::Down),
+        }
+    }
+
+    /// Makes a send ring known to the device. Sleeps.
+    pub(crate) fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap> {
+        self.transport()?.map_ring(ring)
+    }
+
+    /// Gets a key for an RMB. Sleeps.
+    pub(crate) fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr> {
+        self.transport()?.alloc_key(rmb)
+    }
+
+    /// Ends the link: nothing is posted or reported any more when this returns. Sleeps.
+    pub(crate) fn shutdown(&self) {
+        if let Some(transport) = self.transport.as_ref() {
+            transport.shutdown();
+        }
+    }
+
+    /// True while the queue pair works.
+    pub(crate) fn is_up(&self) -> bool {
+        self.transport
+            .as_ref()
+            .is_some_and(|transport| matches!(transport.state(), State::Receiving | State::Sending))
+    }
+
+    /// When something last came in, in milliseconds.
+    pub(crate) fn last_received(&self) -> u64 {
+        self.last_received.load(Relaxed)
+    }
+}
+
+impl Upcalls for Link {
+    fn received(&self, message: &[u8]) {
+        self.last_received.store(now_ms(), Relaxed);
+        if message.first() != Some(&cdc::TYPE) {
+            self.group.llc_received(self.place, message);
+            return;
+        }
+        match Cdc::parse(message) {
+            Ok(cdc) => self.group.cdc_received(&cdc),
+            // A damaged message is for the LLC engine, which ends the link.
+            Err(_) => self.group.llc_received(self.place, message),
+        }
+    }
+
+    fn sent(&self, cookie: u64, ok: bool) {
+        match Cookie(cookie).parts() {
+            (Some(token), ticket) => {
+                if let Some(sk) = self.group.connection(token) {
+                    conn::sent(&sk, token, ticket, ok);
+                }
+            }
+            (None, number) => {
+                if let Some(note) = Cookie::note(number) {
+                    self.group.llc_sent(note, ok);
+                }
+            }
+        }
+        self.group.llc_room();
+    }
+
+    fn room(&self) {
+        self.group.room();
+    }
+
+    fn failed(&self) {
+        self.group.link_failed(self.place);
+    }
+}
+
+impl From<&Local> for LinkEnd {
+    fn from(local: &Local) -> Self {
+        Self {
+            mac: local.mac,
+            gid: local.gid,
+            qp: local.qpn,
+            mtu: local.mtu,
+            psn: local.psn,
+        }
+    }
+}
+
+impl From<&LinkEnd> for Peer {
+    fn from(end: &LinkEnd) -> Self {
+        Self {
+            qpn: end.qp,
+            psn: end.psn,
+            gid: end.gid,
+            mac: end.mac,
+            mtu: end.mtu,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! SMC-R: stream sockets whose data moves by RDMA (RFC 7609).
+//!
+//! # Who is where
+//!
+//! * [`socket`]: what programs see; one system call family per file.
+//! * [`handshake`]: the CLC rendezvous of one connection, over its TCP connection.
+//! * [`group`], [`link`]: link groups, their buffers and LLC messages.
+//! * [`conn`]: the data of one connection.
+//! * [`transport`], [`device`], [`buffers`]: queue pairs, ports, registered memory.
+//! * [`netlink`], [`stats`], [`snapshot`]: what administrators see.
+//! * The protocol itself is in the crate `smc_proto`, which knows no kernel.
+//!
+//! # Lock order
+//!
+//! A lock may be taken while those to its left are held:
+//!
+//! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
+//! 2. `Handshake::state` (mutex)
+//! 3. `Groups::list` (mutex), then `Group::pools` (mutex), then the mutexes of `device`
+//! 4. the lock of the inner TCP socket
+//! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
+//! 6. `Group::flow`, then `Group::links`
+//! 7. `Group::table`, `Group::waiters`, `SmcSocket::{tcp, handshake, listener}`, the accept queue
+//! 8. the locks of a transport, and of the device's driver
+//!
+//! Nothing is held while a peer is waited for.
+
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod conn;
+mod device;
+mod group;
+mod handshake;
+mod link;
+mod netns;
+mod path;
+mod shown;
+pub mod snapshot;
+mod socket;
+mod stats;
+mod transport;
+
+use kapi::{
+    pernet,
+    sock,
+    tcp,
+    tcp_option,
+    workqueue::{Queue, QueueKind}, //
+};
+use kernel::{prelude::*, sync::Arc};
+
+use crate::{
+    device::{DeviceTable, DeviceUpcalls, Devices},
+    group::Groups,
+    netns::{Netns, NETNS},
+    socket::SmcSocket, //
+};
+
+/// `AF_SMC`, see `include/linux/socket.h`.
+const AF_SMC: u16 = 43;
+
+/// `IPPROTO_SMC`, see `include/uapi/linux/in.h`.
+const IPPROTO_SMC: u16 = 256;
+
+module! {
+    type: SmcR,
+    name: "smc_r",
+    authors: ["The smc-rs developers"],
+    description: "SMC-R: shared memory communications over RDMA (RFC 7609)",
+    license: "GPL v2",
+    alias: [
+        "net-pf-43",
+        "net-pf-2-proto-256-type-1",
+        "net-pf-10-proto-256-type-1",
+        "net-pf-16-proto-16-family-SMC_GEN_NETLINK",
+    ],
+}
+
+/// What all namespaces share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) devices: Arc<DeviceTable>,
+}
+
+/// Waits at the end until no work item runs any more, so that none drops the last reference to the
+/// queue it runs on.
+struct Drained(Arc<Shared>);
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        self.0.queue.drain();
+    }
+}
+
+/// Everything that is registered, in the order in which it goes.
+struct SmcR {
+    _sockets: sock::Registration<SmcSocket>,
+    _option: tcp_option::Registration,
+    _namespaces: pernet::Registration<Netns>,
+    _devices: Devices,
+    _tcp: tcp::Subsystem,
+    _shared: Drained,
+}
+
+impl kernel::Module for SmcR {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let tcp = tcp::Subsystem::new(c"smc_r_tcp")?;
+        let groups = Arc::pin_init(Groups::new(), GFP_KERNEL)?;
+        let upcalls: Arc<dyn DeviceUpcalls> = groups.clone();
+        let devices = Devices::register(upcalls)?;
+        let shared = Arc::new(
+            Shared {
+                queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
+                groups,
+                devices: devices.table().clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        let drained = Drained(shared.clone());
+        let namespaces = NETNS.register(shared)?;
+        let option = tcp_option::Registration::new(smc_proto::tcp_option::OPTION)?;
+        let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
+        Ok(Self {
+            _sockets: sockets,
+            _option: option,
+            _namespaces: namespaces,
+            _devices: devices,
+            _tcp: tcp,
+            _shared: drained,
+        })
+    }
+}

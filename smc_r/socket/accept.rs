@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `listen(2)` and `accept(2)`.
+//!
+//! The inner socket listens. Each TCP connection that it accepts becomes a child socket with a
+//! rendezvous of its own, and enters the queue of the listener once that has decided. Nothing is
+//! held while a child waits for its peer, so a client that stays silent delays nobody.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kapi::{
+    errno::*,
+    new_spinlock_bh,
+    new_work,
+    sock::{OpFlags, Sk},
+    spinlock_bh::SpinLockBh,
+    tcp::{Stage, TcpSocket},
+    workqueue::{self, Work}, //
+};
+use kernel::{
+    alloc::kvec::KVVec,
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
+use crate::handshake::Handshake;
+
+/// Most children of one listener that are in their rendezvous at once. A flood of clients that say
+/// nothing is held in check by this and by the deadline of each.
+const MAX_PENDING: u32 = 4096;
+
+/// The listening side of a socket.
+#[pin_data]
+pub(crate) struct Listener {
+    /// Connections wanted in the queue at most, as `listen(2)` was told.
+    backlog: AtomicU32,
+    #[pin]
+    queue: SpinLockBh<Queue>,
+    #[pin]
+    work: Work<Arc<Listener>, AcceptWork>,
+    #[pin]
+    owner: SpinLockBh<Option<SocketRef>>,
+}
+
+/// Children on their way to the program.
+struct Queue {
+    /// Decided, in the order of their decision; next one at the front.
+    ready: KVVec<SocketRef>,
+    /// In their rendezvous.
+    pending: KVVec<SocketRef>,
+    closed: bool,
+}
+
+struct AcceptWork;
+
+impl workqueue::Handler<Arc<Listener>> for AcceptWork {
+    fn run(listener: Arc<Listener>) {
+        listener.take_in();
+    }
+}
+
+impl Listener {
+    fn new(sk: SocketRef, backlog: u32) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                backlog: AtomicU32::new(backlog),
+                queue <- new_spinlock_bh!(
+                    Queue { ready: KVVec::new(), pending: KVVec::new(), closed: false },
+                    "smc_accept_queue"
+                ),
+                work <- new_work!("smc_accept"),
+                owner <- new_spinlock_bh!(Some(sk), "smc_listener_owner"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The inner socket has a connection, or there is room for one again. Softirq.
+    pub(crate) fn kick(self: &Arc<Self>) {
+        if let Some(owner) = self.owner.lock().as_ref() {
+            self.work.enqueue(owner.ns.queue(), self.clone());
+        }
+    }
+
+    /// True if a program can accept now.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.queue.lock().ready.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        let queue = self.queue.lock();
+        let backlog = self.backlog.load(Ordering::Relaxed) as usize;
+        !queue.closed
+            && queue.ready.len() <= backlog
+            && queue.pending.len() < MAX_PENDING as usize
+    }
+
+    /// Accepts what the inner socket has, as far as there is room. Work item.
+    fn take_in(self: &Arc<Self>) {
+        let Some(owner) = self.owner.lock().clone() else {
+            return;
+        };
+        let Ok(tcp) = owner.tcp() else {
+            return;
+        };
+        while self.has_room() {
+            match tcp.accept() {
+                Ok(Some(inner)) => {
+                    if let Err(error) = self.start_child(&owner, inner) {
+                        pr_debug!("smc_r: no room for a connection: {:?}\n", error);
+                    }
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+    }
+
+    /// Makes the child socket for `inner` and starts its rendezvous.
+    fn start_child(self: &Arc<Self>, owner: &SocketRef, inner: TcpSocket) -> Result {
+        let negotiated = inner.option_negotiated();
+        let tcp = Arc::new(inner, GFP_KERNEL)?;
+        let child = owner.child(SmcSocket::with_tcp(
+            owner.ns.clone(),
+            tcp.clone(),
+            Phase::Connecting,
+        ))?;
+        child.set_state(sk_state::INIT);
+        tcp.inherit_to(&child);
+        let handshake =
+            Handshake::server(child.clone(), tcp.clone(), self.clone(), negotiated)?;
+        {
+            // Room for both places, so that moving on cannot fail.
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return Err(ECONNABORTED);
+            }
+            let total = queue.ready.len() + queue.pending.len() + 1;
+            let spare = total.saturating_sub(queue.ready.len());
+            queue.ready.reserve(spare, GFP_ATOMIC)?;
+            queue.pending.push(child.clone(), GFP_ATOMIC)?;
+        }
+        *child.handshake.lock() = Some(handshake.clone());
+        tcp.attach::<_, InnerEvents>(child);
+        handshake.kick();
+        Ok(())
+    }
+
+    /// A child's rendezvous ended: `ok` children become acceptable, others vanish. Process context,
+    /// without the child's socket lock.
+    pub(crate) fn decided(self: &Arc<Self>, child: &SocketRef, ok: bool) {
+        let gone = {
+            let mut queue = self.queue.lock();
+            let place = queue.pending.iter().position(|other| core::ptr::eq(&**other, &**child));
+            let taken = place.and_then(|place| queue.pending.remove(place).ok());
+            match taken {
+                // There is room: it was reserved when the child came.
+                Some(child) if ok => queue.ready.push_within_capacity(child).err().map(|e| e.0),
+                other => other,
+            }
+        };
+        drop(gone);
+        if let Some(owner) = self.owner.lock().as_ref() {
+            owner.wake_readable();
+        }
+        self.kick();
+    }
+}
+
+/// `listen(2)`.
+pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
+    let _lock = sk.lock();
+    let tcp = sk.tcp()?;
+    let limit = u32::try_from(backlog).unwrap_or(u32::MAX).min(sk.ns.somaxconn());
+    match sk.phase() {
+        Phase::Listening => {
+            tcp.listen(backlog)?;
+            if let Some(listener) = sk.listener.lock().as_ref() {
+                listener.backlog.store(limit, Ordering::Relaxed);
+                listener.kick();
+            }
+            return Ok(());
+        }
+        Phase::Idle => {}
+        _ => return Err(EINVAL),
+    }
+    let listener = Listener::new(sk.into(), limit)?;
+    tcp.inherit_from(sk, Stage::Traffic);
+    tcp.answer_option(true)?;
+    *sk.listener.lock() = Some(listener.clone());
+    sk.set_phase(Phase::Listening);
+    tcp.attach::<_, InnerEvents>(sk.into());
+    if let Err(error) = tcp.listen(backlog) {
+        tcp.detach();
+        sk.set_phase(Phase::Idle);
+        sk.listener.lock().take();
+        listener.owner.lock().take();
+        return Err(error);
+    }
+    sk.set_state(sk_state::LISTEN);
+    listener.kick();
+    Ok(())
+}
+
+/// `accept(2)`.
+pub(super) fn accept(sk: &Sk<SmcSocket>, flags: OpFlags) -> Result<SocketRef> {
+    let mut lock = sk.lock();
+    let mut timeo = sk.rcvtimeo(flags.nonblock);
+    let listener = sk.listener.lock().clone().ok_or(EINVAL)?;
+    let child = lock.wait_until(&mut timeo, |sk| {
+        if sk.phase() != Phase::Listening {
+            return Some(Err(EINVAL));
+        }
+        let mut queue = listener.queue.lock();
+        queue.ready.remove(0).ok().map(Ok)
+    })??;
+    listener.kick();
+    Ok(child)
+}
+
+/// Ends the listening side: children that no program has seen are closed. Socket lock held.
+pub(super) fn stop(sk: &Sk<SmcSocket>) {
+    let Some(listener) = sk.listener.lock().take() else {
+        return;
+    };
+    let (ready, pending) = {
+        let mut queue = listener.queue.lock();
+        queue.closed = true;
+        (
+            core::mem::replace(&mut queue.ready, KVVec::new()),
+            core::mem::replace(&mut queue.pending, KVVec::new()),
+        )
+    };
+    for child in Iterator::chain(ready.iter(), pending.iter()) {
+        super::close::abandon(child);
+    }
+    listener.owner.lock().take();
+}

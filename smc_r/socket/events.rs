@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Events of the inner TCP socket, forwarded to whoever cares: the rendezvous while it runs, the
+//! listener, the accelerated connection (for which TCP's end is its own), or the program.
+//!
+//! Called in softirq or process context with the inner socket's lock held: nothing here sleeps, and
+//! nothing takes the outer socket's lock.
+
+use kapi::tcp;
+
+use super::{Phase, SmcSocket, SocketRef};
+use crate::conn;
+
+/// Tag type: the forwarder.
+pub(crate) struct InnerEvents;
+
+impl tcp::Events<SocketRef> for InnerEvents {
+    fn data_ready(sk: &SocketRef) {
+        match sk.phase() {
+            Phase::Connecting => kick(sk),
+            Phase::Listening => {
+                if let Some(listener) = sk.listener.lock().clone() {
+                    listener.kick();
+                }
+            }
+            Phase::Accelerated => conn::tcp_event(sk),
+            Phase::Fallback => sk.wake_readable(),
+            Phase::Idle | Phase::Dead => {}
+        }
+    }
+
+    fn state_change(sk: &SocketRef) {
+        match sk.phase() {
+            Phase::Connecting => kick(sk),
+            Phase::Accelerated => conn::tcp_event(sk),
+            Phase::Fallback => sk.wake_state_change(),
+            Phase::Idle | Phase::Listening | Phase::Dead => {}
+        }
+    }
+
+    fn write_space(sk: &SocketRef) {
+        match sk.phase() {
+            Phase::Connecting => kick(sk),
+            Phase::Fallback => sk.wake_writable(),
+            Phase::Idle | Phase::Listening | Phase::Accelerated | Phase::Dead => {}
+        }
+    }
+
+    fn error(sk: &SocketRef) {
+        match sk.phase() {
+            Phase::Connecting => kick(sk),
+            Phase::Accelerated => conn::tcp_event(sk),
+            Phase::Fallback => sk.wake_error(),
+            Phase::Idle | Phase::Listening | Phase::Dead => {}
+        }
+    }
+}
+
+/// Lets the rendezvous look at what happened.
+fn kick(sk: &SmcSocket) {
+    if let Some(handshake) = sk.handshake.lock().clone() {
+        handshake.kick();
+    }
+}

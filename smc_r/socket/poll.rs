@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `poll(2)` and friends. The caller has already registered with the socket's wait queue.
+
+use kapi::sock::{poll as bits, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN};
+
+use super::{Phase, SmcSocket};
+use crate::conn;
+
+/// The events that are true now. Any context that may take spin locks.
+pub(super) fn poll(sk: &Sk<SmcSocket>) -> u32 {
+    match sk.phase() {
+        Phase::Fallback => sk.tcp().map_or(bits::HUP, |tcp| tcp.poll()) | error_bit(sk),
+        Phase::Listening => {
+            let ready = sk.listener.lock().as_ref().is_some_and(|l| l.has_ready());
+            let mask = if ready { bits::IN | bits::RDNORM } else { 0 };
+            mask | error_bit(sk)
+        }
+        Phase::Connecting => error_bit(sk),
+        Phase::Idle | Phase::Dead => bits::OUT | bits::WRNORM | bits::HUP | error_bit(sk),
+        Phase::Accelerated => accelerated(sk),
+    }
+}
+
+fn error_bit(sk: &Sk<SmcSocket>) -> u32 {
+    if sk.err() != 0 {
+        bits::ERR
+    } else {
+        0
+    }
+}
+
+fn accelerated(sk: &Sk<SmcSocket>) -> u32 {
+    let status = conn::status(sk);
+    let shut = sk.shutdown_mask();
+    let read_shut = shut & RCV_SHUTDOWN != 0 || status.eof;
+    let write_shut = shut & SEND_SHUTDOWN != 0;
+    let mut mask = error_bit(sk);
+    if status.over || (read_shut && write_shut) {
+        mask |= bits::HUP;
+    }
+    if read_shut {
+        mask |= bits::IN | bits::RDNORM | bits::RDHUP;
+    }
+    if status.readable != 0 && status.readable >= sk.rcvlowat() {
+        mask |= bits::IN | bits::RDNORM;
+    }
+    if write_shut || status.over || status.writable {
+        mask |= bits::OUT | bits::WRNORM;
+    }
+    if status.urgent {
+        mask |= bits::PRI;
+    }
+    mask
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `send(2)` and its relatives.
+//!
+//! User data is copied straight into the registered send ring; nothing else holds it in between. A
+//! blocking call returns when all of it is there, as TCP's does.
+
+use kapi::{
+    errno::*,
+    sock::{msg, SendMsg, Sk, SEND_SHUTDOWN},
+    util::send_sigpipe, //
+};
+use kernel::prelude::*;
+use smc_proto::{conn::SendFlags, wire::Diagnosis};
+
+use super::{connect, Phase, SmcSocket};
+use crate::conn;
+
+/// `sendmsg(2)`.
+pub(super) fn sendmsg(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
+    match sk.phase() {
+        Phase::Accelerated => accelerated(sk, message),
+        Phase::Fallback => sk.tcp()?.forward_send(message),
+        Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
+        Phase::Connecting => {
+            connected(sk, message.nonblock())?;
+            sendmsg(sk, message)
+        }
+        Phase::Idle | Phase::Listening | Phase::Dead => {
+            let error = sk.take_err().err().unwrap_or(EPIPE);
+            broken(message, error)
+        }
+    }
+}
+
+/// Waits for the end of a connect that is under way, as TCP does.
+pub(super) fn connected(sk: &Sk<SmcSocket>, nonblock: bool) -> Result {
+    let mut lock = sk.lock();
+    let mut timeo = sk.sndtimeo(nonblock);
+    lock.wait_until(&mut timeo, |sk| (sk.phase() != Phase::Connecting).then_some(()))?;
+    sk.take_err()
+}
+
+/// Data in the SYN leaves no place for CLC messages: plain TCP.
+fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
+    let tcp = {
+        let _lock = sk.lock();
+        if sk.phase() != Phase::Idle {
+            return Err(EINVAL);
+        }
+        connect::plain(sk, Diagnosis::SOCKET_OPTION)?
+    };
+    tcp.forward_send(message)
+}
+
+/// The error of a send that cannot be, with the signal that goes with it.
+fn broken(message: &SendMsg<'_>, error: Error) -> Result<usize> {
+    if error == EPIPE && message.flags() & msg::NOSIGNAL == 0 {
+        send_sigpipe();
+    }
+    Err(error)
+}
+
+fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
+    let mut lock = sk.lock();
+    let mut timeo = sk.sndtimeo(message.nonblock());
+    let urgent = message.flags() & msg::OOB != 0;
+    if urgent {
+        sk.ns.stats.urgent();
+    }
+    conn::note_send(sk, message.len());
+    let mut done = 0;
+    while message.len() != 0 {
+        match piece(sk, message, urgent) {
+            Ok(Some(n)) => done += n,
+            // The ring is full.
+            Ok(None) => {
+                sk.ns.stats.tx.own_full();
+                let room = lock.wait_until(&mut timeo, |sk| {
+                    let status = conn::status(sk);
+                    (status.writable || status.write_shut || sk.err() != 0).then_some(())
+                });
+                match room {
+                    Ok(()) => {}
+                    Err(_) if done != 0 => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(_) if done != 0 => break,
+            Err(error) => return broken(message, error),
+        }
+    }
+    sk.ns.stats.send_call(done);
+    Ok(done)
+}
+
+/// Copies as much as fits now, and sends it off. `None` if nothing fits.
+fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<Option<usize>> {
+    sk.take_err()?;
+    if sk.shutdown_mask() & SEND_SHUTDOWN != 0 {
+        return Err(EPIPE);
+    }
+    let (ring, spans) = conn::begin_send(sk, message.len())?;
+    if spans.is_empty() {
+        return Ok(None);
+    }
+    let mut copied = 0;
+    for span in spans.iter() {
+        let len = span.len as usize;
+        // In bounds: the span is part of the ring.
+        let n = ring
+            .pages()
+            .copy_from_iter(span.offset as usize, len, message.iter())
+            .unwrap_or(0);
+        copied += n;
+        if n < len {
+            break;
+        }
+    }
+    let flags = SendFlags {
+        urgent: urgent && message.len() == 0,
+        more: message.more(),
+    };
+    let taken = conn::commit_send(sk, copied, flags);
+    match (copied, taken) {
+        (0, _) => Err(EFAULT),
+        (_, 0) => Err(sk.take_err().err().unwrap_or(EPIPE)),
+        _ => Ok(Some(taken)),
+    }
+}

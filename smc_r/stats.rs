@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters of a namespace. 64 bits each; all but those of buffers in use only ever go up.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex, //
+    },
+    new_mutex,
+};
+use smc_proto::wire::Diagnosis;
+
+use crate::netns::Netns;
+
+/// Whose decision or error is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// Different reasons that are kept apart for each side.
+const MAX_REASONS: usize = 36;
+
+/// How often plain TCP was chosen for one reason.
+#[derive(Clone, Copy)]
+pub(crate) struct Reason {
+    pub(crate) code: Diagnosis,
+    pub(crate) count: u64,
+}
+
+/// Why connections of one side became plain TCP.
+#[derive(Default)]
+pub(crate) struct Reasons {
+    pub(crate) total: u64,
+    pub(crate) each: KVec<Reason>,
+}
+
+impl Reasons {
+    fn count(&mut self, code: Diagnosis) {
+        self.total += 1;
+        if let Some(reason) = self.each.iter_mut().find(|reason| reason.code == code) {
+            reason.count += 1;
+        } else if self.each.len() < MAX_REASONS {
+            // Without memory the reason is in the total alone.
+            let _ = self.each.push(Reason { code, count: 1 }, GFP_KERNEL);
+        }
+    }
+}
+
+/// Fallbacks of both sides.
+#[derive(Default)]
+pub(crate) struct Fallbacks {
+    pub(crate) client: Reasons,
+    pub(crate) server: Reasons,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The plain counters.
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: Atomic<u64>,)*
+        }
+
+        impl Counters {
+            const fn new() -> Self {
+                Self { $($name: Atomic::new(0),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Bytes that programs sent on accelerated connections.
+    tx_bytes,
+    /// Send calls that moved them.
+    tx_calls,
+    /// Bytes that programs received on accelerated connections.
+    rx_bytes,
+    /// Receive calls that moved them.
+    rx_calls,
+    /// Bytes written into peers' memory by RDMA.
+    rdma_bytes,
+    /// CDC messages sent.
+    cdc_sent,
+    /// CDC messages discarded: unknown token.
+    cdc_dropped,
+    /// Connections accelerated as client.
+    client_connections,
+    /// Connections accelerated as server.
+    server_connections,
+    /// Of both, those that made a new link group.
+    first_contacts,
+    /// Rendezvous that failed as client, without fallback.
+    client_errors,
+    /// Rendezvous that failed as server, without fallback.
+    server_errors,
+    /// Connections aborted because the peer broke the protocol.
+    violations,
+    /// Link groups that ended by a failure or by the peer's wish.
+    groups_lost,
+    /// `TCP_CORK` was cleared on an accelerated connection.
+    uncorked,
+    /// `TCP_NODELAY` was set on an accelerated connection.
+    undelayed,
+    /// Send calls with urgent data.
+    urgent,
+}
+
+/// Sizes that are told apart: up to 8 KiB, 16 KiB, and so on up to 1 MiB, and above.
+pub(crate) const BUCKETS: usize = 9;
+
+/// How often each size occurs.
+pub(crate) struct Sizes([Atomic<u64>; BUCKETS]);
+
+impl Sizes {
+    const fn new() -> Self {
+        Self([const { Atomic::new(0) }; BUCKETS])
+    }
+
+    fn bucket(&self, n: usize) -> Option<&Atomic<u64>> {
+        let units = n.saturating_sub(1) >> 13;
+        let bits = usize::BITS - units.leading_zeros();
+        self.0.get((bits as usize).min(BUCKETS - 1))
+    }
+
+    fn count(&self, n: usize) {
+        if let Some(bucket) = self.bucket(n) {
+            add(bucket, 1);
+        }
+    }
+
+    fn uncount(&self, n: usize) {
+        if let Some(bucket) = self.bucket(n) {
+            bucket.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The numbers, smallest size first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().map(|bucket| bucket.load(Relaxed))
+    }
+}
+
+/// What is counted for sending and for receiving alike. Buffers are send rings and elements of
+/// RMBs.
+pub(crate) struct Direction {
+    /// Bytes that calls moved.
+    pub(crate) calls: Sizes,
+    /// Buffers that connections use now: these go down again.
+    pub(crate) in_use: Sizes,
+    /// The bytes of these buffers.
+    pub(crate) bytes_in_use: Atomic<u64>,
+    /// Calls for more than the peer's buffer holds.
+    pub(crate) beyond_peer: Atomic<u64>,
+    /// Calls for more than our buffer holds.
+    pub(crate) beyond_own: Atomic<u64>,
+    /// The peer's buffer was full.
+    pub(crate) peer_full: Atomic<u64>,
+    /// Our buffer was full.
+    pub(crate) own_full: Atomic<u64>,
+    /// A connection got a buffer that was there already.
+    pub(crate) reused: Atomic<u64>,
+    /// Memory was allocated.
+    pub(crate) allocated: Atomic<u64>,
+    /// There was too little memory, and less was asked for.
+    pub(crate) downgraded: Atomic<u64>,
+}
+
+impl Direction {
+    const fn new() -> Self {
+        Self {
+            calls: Sizes::new(),
+            in_use: Sizes::new(),
+            bytes_in_use: Atomic::new(0),
+            beyond_peer: Atomic::new(0),
+            beyond_own: Atomic::new(0),
+            peer_full: Atomic::new(0),
+            own_full: Atomic::new(0),
+            reused: Atomic::new(0),
+            allocated: Atomic::new(0),
+            downgraded: Atomic::new(0),
+        }
+    }
+
+    fn take(&self, len: usize) {
+        self.in_use.count(len);
+        add(&self.bytes_in_use, len as u64);
+    }
+
+    fn give_back(&self, len: usize) {
+        self.in_use.uncount(len);
+        self.bytes_in_use.fetch_sub(len as u64, Relaxed);
+    }
+
+    /// A connection got a buffer that was there already.
+    pub(crate) fn reused(&self) {
+        add(&self.reused, 1);
+    }
+
+    /// Memory was allocated.
+    pub(crate) fn allocated(&self) {
+        add(&self.allocated, 1);
+    }
+
+    /// There was too little memory: less is asked for.
+    pub(crate) fn downgraded(&self) {
+        add(&self.downgraded, 1);
+    }
+
+    /// The peer's buffer was full.
+    pub(crate) fn peer_full(&self) {
+        add(&self.peer_full, 1);
+    }
+
+    /// Our buffer was full.
+    pub(crate) fn own_full(&self) {
+        add(&self.own_full, 1);
+    }
+}
+
+/// Counts the buffers of a connection as being in use, for as long as it exists.
+pub(crate) struct InUse {
+    ns: Arc<Netns>,
+    ring: usize,
+    element: usize,
+}
+
+impl InUse {
+    /// Counts a send ring and an element of so many bytes.
+    pub(crate) fn new(ns: Arc<Netns>, ring: usize, element: usize) -> Self {
+        ns.stats.tx.take(ring);
+        ns.stats.rx.take(element);
+        Self { ns, ring, element }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.ns.stats.tx.give_back(self.ring);
+        self.ns.stats.rx.give_back(self.element);
+    }
+}
+
+/// All counters of a namespace.
+#[pin_data]
+pub(crate) struct Stats {
+    pub(crate) counters: Counters,
+    pub(crate) tx: Direction,
+    pub(crate) rx: Direction,
+    #[pin]
+    pub(crate) fallbacks: Mutex<Fallbacks>,
+}
+
+fn add(counter: &Atomic<u64>, n: u64) {
+    counter.fetch_add(n, Relaxed);
+}
+
+impl Stats {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            counters: Counters::new(),
+            tx: Direction::new(),
+            rx: Direction::new(),
+            fallbacks <- new_mutex!(Fallbacks::default(), "smc_fallbacks"),
+        })
+    }
+
+    /// A send call accepted `n` bytes.
+    pub(crate) fn send_call(&self, n: usize) {
+        add(&self.counters.tx_bytes, n as u64);
+        add(&self.counters.tx_calls, 1);
+        self.tx.calls.count(n);
+    }
+
+    /// A send call is for `n` bytes, more than the smallest buffer holds.
+    pub(crate) fn large_send(&self, n: usize, ring: usize, peer_element: usize) {
+        if n > ring {
+            add(&self.tx.beyond_own, 1);
+        }
+        if n > peer_element {
+            add(&self.tx.beyond_peer, 1);
+        }
+    }
+
+    /// A receive call is for `n` bytes, more than the smallest buffer holds.
+    pub(crate) fn large_recv(&self, n: usize, element: usize) {
+        if n > element {
+            add(&self.rx.beyond_own, 1);
+        }
+    }
+
+    /// `TCP_CORK` was cleared.
+    pub(crate) fn uncorked(&self) {
+        add(&self.counters.uncorked, 1);
+    }
+
+    /// `TCP_NODELAY` was set.
+    pub(crate) fn undelayed(&self) {
+        add(&self.counters.undelayed, 1);
+    }
+
+    /// A send call has urgent data.
+    pub(crate) fn urgent(&self) {
+        add(&self.counters.urgent, 1);
+    }
+
+    /// A receive call delivered `n` bytes.
+    pub(crate) fn recv_call(&self, n: usize) {
+        add(&self.counters.rx_bytes, n as u64);
+        add(&self.counters.rx_calls, 1);
+        self.rx.calls.count(n);
+    }
+
+    /// A chain with `n` bytes of data was posted.
+    pub(crate) fn transmitted(&self, n: u32) {
+        add(&self.counters.rdma_bytes, n.into());
+        add(&self.counters.cdc_sent, 1);
+    }
+
+    /// A CDC message had no connection.
+    pub(crate) fn cdc_dropped(&self) {
+        add(&self.counters.cdc_dropped, 1);
+    }
+
+    /// A connection is accelerated.
+    pub(crate) fn established(&self, side: Side, first_contact: bool) {
+        match side {
+            Side::Client => add(&self.counters.client_connections, 1),
+            Side::Server => add(&self.counters.server_connections, 1),
+        }
+        if first_contact {
+            add(&self.counters.first_contacts, 1);
+        }
+    }
+
+    /// A rendezvous failed for good.
+    pub(crate) fn handshake_failed(&self, side: Side) {
+        match side {
+            Side::Client => add(&self.counters.client_errors, 1),
+            Side::Server => add(&self.counters.server_errors, 1),
+        }
+    }
+
+    /// A peer broke the protocol.
+    pub(crate) fn violation(&self) {
+        add(&self.counters.violations, 1);
+    }
+
+    /// A link group was lost.
+    pub(crate) fn group_lost(&self) {
+        add(&self.counters.groups_lost, 1);
+    }
+
+    /// A connection became plain TCP. Process context.
+    pub(crate) fn fallback(&self, side: Side, reason: Diagnosis) {
+        let mut fallbacks = self.fallbacks.lock();
+        match side {
+            Side::Client => fallbacks.client.count(reason),
+            Side::Server => fallbacks.server.count(reason),
+        }
+    }
+}
