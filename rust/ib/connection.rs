@@ -238,7 +238,11 @@ impl<H: Handler> Connection<H> {
         this.number.store(qp.number(), Ordering::Relaxed);
         // SAFETY: `shutdown` closes the queue before it destroys the queue pair, which was made
         // with the same number of work requests.
-        unsafe { this.queue.lock().open(qp.as_raw(), qp.inline(), pd.local_key()) };
+        unsafe {
+            this.queue
+                .lock()
+                .open(qp.as_raw(), qp.inline(), pd.local_key())
+        };
         *this.objects.lock() = Some(Objects {
             qp,
             cq,
@@ -317,7 +321,9 @@ impl<H: Handler> Connection<H> {
         let live = unsafe { self.live() }.ok_or(ENODEV)?;
         let cqe = self.receive_cqes.get(index).ok_or(EINVAL)?;
         let len = self.config.receive_len;
-        let addr = live.messages.sync_for_device(index * len as usize, len as usize)?;
+        let addr = live
+            .messages
+            .sync_for_device(index * len as usize, len as usize)?;
         // SAFETY: The queue pair is valid, see above. The buffer is mapped, and both it and `cqe`
         // stay until the completion queue is gone.
         unsafe { verbs::post_recv(qp, cqe, addr, len, queue.local_key()) }
@@ -389,7 +395,11 @@ impl<H: Handler> Connection<H> {
         let region = {
             let objects = self.objects.lock();
             let regions = &objects.as_ref().ok_or(ENODEV)?.regions;
-            regions.get(id.0 as usize).cloned().flatten().ok_or(ENOENT)?
+            regions
+                .get(id.0 as usize)
+                .cloned()
+                .flatten()
+                .ok_or(ENOENT)?
         };
         if region.is_registered() {
             return Ok(());
@@ -431,7 +441,9 @@ impl<H: Handler> Connection<H> {
     pub fn remove_region(&self, id: RegionId) {
         let region = {
             let mut objects = self.objects.lock();
-            let place = (*objects).as_mut().and_then(|o| o.regions.get_mut(id.0 as usize));
+            let place = (*objects)
+                .as_mut()
+                .and_then(|o| o.regions.get_mut(id.0 as usize));
             place.and_then(Option::take)
         };
         if let Some(region) = region {

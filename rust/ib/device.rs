@@ -169,8 +169,7 @@ impl Device {
     /// Whether the port speaks RoCE, of either version.
     pub fn is_roce(&self, port: u32) -> bool {
         // SAFETY: The device is valid and the port exists.
-        self.ports().contains(&port)
-            && unsafe { bindings::rdma_protocol_roce(self.as_raw(), port) }
+        self.ports().contains(&port) && unsafe { bindings::rdma_protocol_roce(self.as_raw(), port) }
     }
 
     /// The largest number of pages one memory region takes.
@@ -230,15 +229,15 @@ impl Device {
         let mut vlan = 0xffff;
         let mut mac = [0; 6];
         // SAFETY: The caller keeps `attr`; both places have the size the callee expects.
-        to_result(unsafe {
-            bindings::rdma_read_gid_l2_fields(attr, &mut vlan, mac.as_mut_ptr())
-        })
-        .ok()?;
+        to_result(unsafe { bindings::rdma_read_gid_l2_fields(attr, &mut vlan, mac.as_mut_ptr()) })
+            .ok()?;
         let netdev = {
             let _guard = rcu::read_lock();
             // SAFETY: The caller keeps `attr`, and the RCU read lock is held.
             let ndev = unsafe { bindings::rdma_read_gid_attr_ndev_rcu(attr) };
-            from_err_ptr(ndev).ok().filter(|ndev| !ndev.is_null())
+            from_err_ptr(ndev)
+                .ok()
+                .filter(|ndev| !ndev.is_null())
                 // SAFETY: The RCU read lock keeps the device.
                 .map(|ndev| unsafe { Netdev::from_raw(ndev) })?
         };

@@ -498,9 +498,6 @@ impl SendQueue {
     /// All that the queue keeps for the device, once the queue pair is gone. To be dropped
     /// without the lock held.
     pub(super) fn take_rest(&mut self) -> (Sources, Option<Arc<Region>>) {
-        (
-            core::mem::take(&mut self.sources),
-            self.registering.take(),
-        )
+        (core::mem::take(&mut self.sources), self.registering.take())
     }
 }

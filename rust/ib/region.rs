@@ -107,10 +107,7 @@ impl Region {
             return Err(ENOMEM);
         }
         // INVARIANT: Mapped just now.
-        let mapped = Mapped {
-            sg,
-            pd: pd.clone(),
-        };
+        let mapped = Mapped { sg, pd: pd.clone() };
         // SAFETY: The protection domain is valid.
         let raw = unsafe {
             bindings::ib_alloc_mr(pd.as_raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, count)

@@ -55,6 +55,7 @@ pub enum PollContext {
 /// `raw` is a completion queue, freed by the drop, which waits for its callbacks.
 pub(super) struct Cq {
     raw: NonNull<bindings::ib_cq>,
+    poll: PollContext,
 }
 
 // SAFETY: Completion queues may be used from any thread.
@@ -69,7 +70,7 @@ impl Cq {
         context: *mut c_void,
         owner: &'static CStr,
     ) -> Result<Self> {
-        let poll = match poll {
+        let context_number = match poll {
             PollContext::Softirq => bindings::ib_poll_context_IB_POLL_SOFTIRQ,
             PollContext::WorkQueue => bindings::ib_poll_context_IB_POLL_WORKQUEUE,
         };
@@ -79,19 +80,39 @@ impl Cq {
                 device.as_raw(),
                 context,
                 i32::try_from(entries)?,
-                poll,
+                context_number,
                 owner.as_ptr().cast(),
             )
         };
         // INVARIANT: Just made, and ours.
         Ok(Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
+            poll,
         })
+    }
+
+    /// Waits for the end of a poll in softirq.
+    ///
+    /// `ib_free_cq` only waits until a poll says that it is complete. After that the poll still
+    /// asks for the next event, for which it needs the queue (seen: a read of freed memory in
+    /// `ib_poll_handler`).
+    fn wait_for_poll(&self) {
+        // SAFETY: By the invariant. Of the union's members, a queue polled in softirq has this one.
+        let poll = unsafe { &raw mut (*self.raw.as_ptr()).__bindgen_anon_1 }.cast();
+        // SAFETY: The poll is initialised, and not disabled. None starts from here.
+        unsafe { bindings::irq_poll_disable(poll) };
+        // SAFETY: May sleep. Softirqs that are running end before this returns.
+        unsafe { bindings::synchronize_rcu() };
+        // SAFETY: Disabled above. Without a queue pair there is no event that could start one.
+        unsafe { bindings::irq_poll_enable(poll) };
     }
 }
 
 impl Drop for Cq {
     fn drop(&mut self) {
+        if self.poll == PollContext::Softirq {
+            self.wait_for_poll();
+        }
         // SAFETY: By the invariant; queue pairs are dropped before their queue, see `Qp::new`.
         unsafe { bindings::ib_free_cq(self.raw.as_ptr()) };
     }
