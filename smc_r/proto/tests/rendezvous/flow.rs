@@ -1166,11 +1166,8 @@ fn replies_that_cannot_be_sent_are_not_piled_up() {
         engine.receive(Llc::TestLink(TestLink::default()));
     }
     engine.announce(1).unwrap();
-    engine.flow.shut_down(ShutDown::Program, engine.now);
-    assert!(engine
-        .noted()
-        .iter()
-        .any(|(_, note)| *note == Some(Note::Last)));
+    let request = Llc::ConfirmRkey(ConfirmRkey::request(token(1)));
+    assert!(engine.sends().contains(&request));
 }
 
 // DELETE LINK
