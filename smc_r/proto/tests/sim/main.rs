@@ -178,3 +178,34 @@ fn hostile_peer() {
         assert!(violations > 0, "no attack was noticed");
     }
 }
+
+/// What a bulk transfer costs: messages of the sender and of the receiver, and completions.
+#[test]
+fn bulk_is_cheap() {
+    const BYTES: u32 = 1 << 20;
+    run("bulk_is_cheap", 5, |seed| {
+        let mut rng = Rng::new(seed ^ (8 << 40));
+        let config = Config {
+            ring: [65536; 2],
+            element: [65536; 2],
+            base: 0,
+            max_transmit: 0,
+            no_slot: 0,
+            urgent: false,
+            cork: false,
+            greedy: true,
+            ..Config::plain(&mut rng)
+        };
+        let mut world = World::new(config, rng);
+        world.give(0, BYTES);
+        world.settle(&[Timer::Cork]);
+        world.expect_all_delivered();
+        let [sender, reader] = &world.hosts;
+        assert_eq!(reader.read, u64::from(BYTES));
+        // A quarter of a ring is 16 KiB: 64 of them, and at most as many consumer updates.
+        assert!(sender.messages <= 70, "{} messages", sender.messages);
+        assert!(reader.messages <= 70, "{} updates", reader.messages);
+        assert!(sender.signals + reader.signals <= sender.messages + reader.messages);
+        true
+    });
+}

@@ -57,6 +57,8 @@ pub struct Config {
     pub death: bool,
     /// Timers may run out while there is still something under way.
     pub hasty_timers: bool,
+    /// Applications move as much as they can at a time.
+    pub greedy: bool,
     pub steps: u32,
 }
 
@@ -80,6 +82,7 @@ impl Config {
             failover: false,
             death: false,
             hasty_timers: false,
+            greedy: false,
             steps: rng.size(20, 600),
         }
     }
@@ -558,8 +561,14 @@ impl World {
 
     // ----- the applications
 
+    /// How much an application wants to move at once.
+    fn amount(&mut self) -> u32 {
+        let low = if self.config.greedy { 1 << 17 } else { 1 };
+        self.rng.size(low, 1 << 17)
+    }
+
     fn send_begin(&mut self, i: usize) -> bool {
-        let max = self.rng.size(1, 1 << 17);
+        let max = self.amount();
         let h = &mut self.hosts[i];
         if h.to_send == 0 || h.writing.is_some() {
             return false;
@@ -581,7 +590,7 @@ impl World {
     }
 
     fn send_finish(&mut self, i: usize) -> bool {
-        let cut = self.rng.percent(20);
+        let cut = self.rng.percent(20) && !self.config.greedy;
         let n = self.rng.size(0, 1 << 17);
         let more = self.config.cork && self.rng.percent(50);
         let h = &mut self.hosts[i];
@@ -613,7 +622,7 @@ impl World {
     }
 
     fn recv_begin(&mut self, i: usize, eager: bool) -> bool {
-        let max = self.rng.size(1, 1 << 17);
+        let max = self.amount();
         let skip = if self.rng.percent(20) && !eager {
             self.rng.size(0, 64)
         } else {
@@ -847,6 +856,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The application of host `i` has `n` bytes to send.
+    pub fn give(&mut self, i: usize, n: u32) {
+        self.hosts[i].to_send = n;
     }
 
     /// Lets everything under way happen, with applications that read all and finish what they
