@@ -74,7 +74,7 @@ impl Rmb {
     /// they would be too large for one region. May sleep.
     pub(crate) fn new(size: RmbeSize, elements: u32) -> Result<Arc<Self>> {
         let most = MAX_RMB.checked_div(size.bytes()).unwrap_or(1);
-        let mut elements = elements.min(most).min(MAX_ELEMENTS).max(1);
+        let mut elements = elements.min(most).clamp(1, MAX_ELEMENTS);
         let pages = loop {
             let len = size.bytes() as usize * elements as usize;
             match Pages::new(len) {

@@ -97,7 +97,7 @@ impl<T: Client> Registration<T> {
     /// Registers a client; [`Client::add`] is called for the devices that exist already.
     pub fn new(client: T) -> Result<Self> {
         let mut raw = pin_init::zeroed::<bindings::ib_client>();
-        raw.name = T::NAME.as_ptr().cast();
+        raw.name = T::NAME.as_char_ptr();
         raw.add = Some(add::<T>);
         raw.remove = Some(remove::<T>);
         let context = KBox::pin_init(
@@ -180,7 +180,7 @@ unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
             Ok(this) => this,
             Err(e) => {
                 client.remove(this_device, data);
-                return Err(e.into());
+                return Err(e);
             }
         };
         let raw = this.handler.get();

@@ -30,7 +30,7 @@ impl Pd {
     /// Makes a protection domain. `owner` is the name resource tracking shows.
     pub fn new(device: &Device, owner: &'static CStr) -> Result<Self> {
         // SAFETY: The device is valid, `owner` is static.
-        let raw = unsafe { bindings::__ib_alloc_pd(device.as_raw(), 0, owner.as_ptr().cast()) };
+        let raw = unsafe { bindings::__ib_alloc_pd(device.as_raw(), 0, owner.as_char_ptr()) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: Just made, and ours.
         Ok(Self {

@@ -371,7 +371,7 @@ impl SendQueue {
     pub(super) fn take_wanted(&mut self) -> bool {
         let len = self.slots.len();
         let enough = self.slots.len() - self.used >= self.reserved + len.div_ceil(4)
-            && self.credits as usize >= self.reserved + MAX_WRITES + 1;
+            && self.credits as usize > self.reserved + MAX_WRITES;
         let wanted = self.wanted && !self.failed && (enough || self.used == 0);
         if wanted {
             self.wanted = false;

@@ -81,7 +81,7 @@ impl Cq {
                 context,
                 i32::try_from(entries)?,
                 context_number,
-                owner.as_ptr().cast(),
+                owner.as_char_ptr(),
             )
         };
         // INVARIANT: Just made, and ours.
