@@ -15,7 +15,7 @@ quiet_cmd_bg = BINDGEN $@
 # Structs and unions which the kernel's bindings define in full are taken from there.
 quiet_cmd_known = KNOWN   $@
       cmd_known = awk '/^pub (struct|union) [A-Za-z0-9_]+ \{/{ n = $$3; getline l; \
-	if (l !~ /_unused: \[u8; 0\]/) print n }' $< | sort -u | sed 's/^/--blocklist-type=^/;s/$$/$$/' > $@
+	if (l !~ /_unused: \[u8; 0\]|_address: u8/) print n }' $< | sort -u | sed 's/^/--blocklist-type=^/;s/$$/$$/' > $@
 
 $(b)/known_types: $(objtree)/rust/bindings/bindings_generated.rs FORCE
 	$(call if_changed,known)

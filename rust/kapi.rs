@@ -9,14 +9,18 @@
 
 mod bindings;
 
+pub mod diag;
 pub mod errno;
+pub mod genl;
 pub mod handle;
 pub mod ib;
 pub mod net;
 pub mod netdev;
+pub mod netlink;
 pub mod pernet;
 pub mod sock;
 pub mod spinlock_bh;
+pub mod sysctl;
 pub mod tcp;
 pub mod tcp_option;
 pub mod util;

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Generic netlink families.
+//!
+//! C header: [`include/net/genetlink.h`](srctree/include/net/genetlink.h)
+
+use crate::bindings;
+use crate::errno::EOPNOTSUPP;
+use crate::net::Net;
+pub use crate::netlink::{
+    Attr,
+    Cursor,
+    Kind,
+    Writer, //
+};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::error::{
+    from_result,
+    to_result, //
+};
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+/// What attribute of a request has to look like what; others are ignored, or refused by commands
+/// which say [`Op::strict`].
+pub type Policy = &'static [(u16, Kind)];
+
+/// A generic netlink family. The type is a tag.
+pub trait Family: Sized + 'static {
+    /// The name by which user space finds it.
+    const NAME: &'static CStr;
+    /// The version.
+    const VERSION: u8;
+    /// Its commands; several entries for a command are not allowed.
+    const OPS: &'static [Op];
+    /// The names of its multicast groups.
+    const GROUPS: &'static [&'static CStr] = &[];
+}
+
+/// A command of a family.
+#[derive(Clone, Copy)]
+pub struct Op {
+    cmd: u8,
+    admin: bool,
+    strict: bool,
+    policy: Policy,
+    doit: Option<fn(&mut Request<'_>) -> Result>,
+    dump: Option<fn(&mut Dump<'_>) -> Result>,
+}
+
+impl Op {
+    /// A command that does nothing yet.
+    pub const fn new(cmd: u8) -> Self {
+        Self {
+            cmd,
+            admin: false,
+            strict: false,
+            policy: &[],
+            doit: None,
+            dump: None,
+        }
+    }
+
+    /// What the command does.
+    pub const fn doit(mut self, f: fn(&mut Request<'_>) -> Result) -> Self {
+        self.doit = Some(f);
+        self
+    }
+
+    /// What the command lists. Called again with the cursor where it was left, until it adds no
+    /// message.
+    pub const fn dump(mut self, f: fn(&mut Dump<'_>) -> Result) -> Self {
+        self.dump = Some(f);
+        self
+    }
+
+    /// Only for the administrator of the namespace.
+    pub const fn admin(mut self) -> Self {
+        self.admin = true;
+        self
+    }
+
+    /// What its attributes have to look like.
+    pub const fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Attributes that are not in the policy are refused, instead of ignored.
+    pub const fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+}
+
+/// A request.
+///
+/// # Invariants
+///
+/// `info` is of a command in progress.
+pub struct Request<'a> {
+    info: &'a mut bindings::genl_info,
+}
+
+/// The attribute of a number in a request.
+///
+/// # Safety
+///
+/// `info` is of a command in progress, for the lifetime of the result.
+unsafe fn attr<'a>(info: *const bindings::genl_info, number: u16) -> Option<Attr<'a>> {
+    // SAFETY: By the requirements of this function; all messages of a family begin alike.
+    let bytes = unsafe {
+        let nlh = (*info).nlhdr;
+        let len = usize::try_from(bindings::nlmsg_payload_len(nlh)).ok()?;
+        let payload = bindings::nlmsg_payload(nlh.cast_mut().cast()).cast::<u8>();
+        core::slice::from_raw_parts(payload, len)
+    };
+    let attrs = bytes.get(size_of::<bindings::genlmsghdr>()..)?;
+    crate::netlink::find(attrs, number)
+}
+
+impl<'a> Request<'a> {
+    /// The namespace of whoever asks.
+    pub fn net(&self) -> &'a Net {
+        // SAFETY: By the type invariant; the asking socket keeps its namespace.
+        unsafe { Net::from_ptr(bindings::genl_net(self.info)) }
+    }
+
+    /// The attribute of a number, if it is there. The one that comes first, of several.
+    pub fn attr(&self, number: u16) -> Option<Attr<'a>> {
+        // SAFETY: By the type invariant.
+        unsafe { attr(self.info, number) }
+    }
+
+    /// The attribute of a number; `EINVAL`, with an explanation, if it is missing.
+    pub fn required(&mut self, number: u16) -> Result<Attr<'a>> {
+        match self.attr(number) {
+            Some(attr) => Ok(attr),
+            None => Err(self.fail(EINVAL, c"A required attribute is missing")),
+        }
+    }
+
+    /// Explains an error to whoever asks; returns it.
+    pub fn fail(&mut self, error: Error, text: &'static CStr) -> Error {
+        // SAFETY: By the type invariant; the text lives for ever.
+        unsafe { bindings::genl_extack(self.info, text.as_ptr().cast()) };
+        error
+    }
+
+    /// Answers with a message of the command `cmd`, which `f` fills.
+    pub fn reply(&mut self, cmd: u8, f: impl FnOnce(&mut Writer<'_>) -> Result) -> Result {
+        let mut message = Message::new()?;
+        message.write(
+            self.info.family,
+            self.info.snd_portid,
+            self.info.snd_seq,
+            0,
+            cmd,
+            f,
+        )?;
+        // SAFETY: By the type invariant; the message is consumed.
+        to_result(unsafe { bindings::genl_reply(message.into_raw().as_ptr(), self.info) })
+    }
+}
+
+/// A list in progress.
+///
+/// # Invariants
+///
+/// `skb` and `cb` are of a dump in progress.
+pub struct Dump<'a> {
+    skb: NonNull<bindings::sk_buff>,
+    cb: NonNull<bindings::netlink_callback>,
+    full: bool,
+    written: bool,
+    _dump: PhantomData<&'a mut bindings::netlink_callback>,
+}
+
+impl<'a> Dump<'a> {
+    fn info(&self) -> *mut bindings::genl_info {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::genl_dump_info(self.cb.as_ptr()) }
+    }
+
+    /// The namespace of whoever asks.
+    pub fn net(&self) -> &'a Net {
+        // SAFETY: By the type invariant; the asking socket keeps its namespace.
+        unsafe { Net::from_ptr(bindings::genl_net(self.info())) }
+    }
+
+    /// The attribute of a number in the request, if it is there.
+    pub fn attr(&self, number: u16) -> Option<Attr<'a>> {
+        // SAFETY: By the type invariant.
+        unsafe { attr(self.info(), number) }
+    }
+
+    /// Where to go on. To be left so that the next call goes on behind the last message.
+    pub fn cursor(&mut self) -> &mut Cursor {
+        // SAFETY: By the type invariant.
+        unsafe { crate::netlink::cursor(self.cb.as_ptr()) }
+    }
+
+    /// Adds a message of the command `cmd`, which `f` fills. False if there was no room for it:
+    /// nothing was added, and the caller should return.
+    pub fn message(&mut self, cmd: u8, f: impl FnOnce(&mut Writer<'_>) -> Result) -> Result<bool> {
+        if self.full {
+            return Ok(false);
+        }
+        // SAFETY: By the type invariant.
+        let (family, seq, portid) = unsafe {
+            (
+                (*self.info()).family,
+                (*(*self.cb.as_ptr()).nlh).nlmsg_seq,
+                bindings::netlink_portid((*self.cb.as_ptr()).skb),
+            )
+        };
+        let flags = bindings::NLM_F_MULTI as c_int;
+        // SAFETY: By the type invariant.
+        match unsafe { write(self.skb, family, portid, seq, flags, cmd, f) } {
+            Ok(()) => {
+                self.written = true;
+                Ok(true)
+            }
+            Err(e) if e == EMSGSIZE && self.written => {
+                self.full = true;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Writes a message at the end of `skb`; if that fails, it is as if it had not been begun.
+///
+/// # Safety
+///
+/// `skb` is a message buffer that only we write to; `family` a registered family.
+unsafe fn write(
+    skb: NonNull<bindings::sk_buff>,
+    family: *const bindings::genl_family,
+    portid: u32,
+    seq: u32,
+    flags: c_int,
+    cmd: u8,
+    f: impl FnOnce(&mut Writer<'_>) -> Result,
+) -> Result {
+    // SAFETY: By the requirements of this function.
+    let header = unsafe { bindings::genl_start(skb.as_ptr(), portid, seq, family, flags, cmd) };
+    if header.is_null() {
+        return Err(EMSGSIZE);
+    }
+    // SAFETY: By the requirements of this function.
+    let result = f(&mut unsafe { Writer::from_raw(skb) });
+    // SAFETY: The header was begun above.
+    unsafe {
+        match result {
+            Ok(()) => bindings::genl_end(skb.as_ptr(), header),
+            Err(_) => bindings::genl_cancel(skb.as_ptr(), header),
+        }
+    }
+    result
+}
+
+/// Room for a message, as large as the usual buffer of a reader.
+const SIZE: usize = 4000;
+
+/// A message that belongs to us.
+struct Message(NonNull<bindings::sk_buff>);
+
+impl Message {
+    fn new() -> Result<Self> {
+        // SAFETY: Process context, as all of this module.
+        let skb = unsafe { bindings::netlink_new(SIZE) };
+        Ok(Self(NonNull::new(skb).ok_or(ENOMEM)?))
+    }
+
+    fn write(
+        &mut self,
+        family: *const bindings::genl_family,
+        portid: u32,
+        seq: u32,
+        flags: c_int,
+        cmd: u8,
+        f: impl FnOnce(&mut Writer<'_>) -> Result,
+    ) -> Result {
+        // SAFETY: The message is ours; the callers give registered families.
+        unsafe { write(self.0, family, portid, seq, flags, cmd, f) }
+    }
+
+    fn into_raw(self) -> NonNull<bindings::sk_buff> {
+        core::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: The message is ours.
+        unsafe { bindings::netlink_free(self.0.as_ptr()) }
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel for a command of the family `F`.
+unsafe extern "C" fn doit<F: Family>(
+    _skb: *mut bindings::sk_buff,
+    info: *mut bindings::genl_info,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: The command is in progress.
+        let info = unsafe { &mut *info };
+        // SAFETY: As above.
+        let cmd = unsafe { (*info.genlhdr).cmd };
+        let op = F::OPS.iter().find(|op| op.cmd == cmd).ok_or(EOPNOTSUPP)?;
+        let f = op.doit.ok_or(EOPNOTSUPP)?;
+        f(&mut Request { info })?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by the kernel for a list of the family `F`.
+unsafe extern "C" fn dumpit<F: Family>(
+    skb: *mut bindings::sk_buff,
+    cb: *mut bindings::netlink_callback,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: The dump is in progress.
+        let cmd = unsafe { bindings::genl_dump_cmd(cb) };
+        let op = F::OPS.iter().find(|op| op.cmd == cmd).ok_or(EOPNOTSUPP)?;
+        let f = op.dump.ok_or(EOPNOTSUPP)?;
+        let mut dump = Dump {
+            skb: NonNull::new(skb).ok_or(EINVAL)?,
+            cb: NonNull::new(cb).ok_or(EINVAL)?,
+            full: false,
+            written: false,
+            _dump: PhantomData,
+        };
+        f(&mut dump)?;
+        // What is in the buffer is delivered, and the kernel asks for more unless it is empty.
+        // SAFETY: As above.
+        Ok(unsafe { (*skb).len }.try_into()?)
+    })
+}
+
+/// A registered family. Dropping it unregisters, and waits for commands and lists in progress.
+pub struct Registration<F: Family> {
+    tables: Pin<KBox<Tables>>,
+    _family: PhantomData<fn() -> F>,
+}
+
+#[pin_data]
+struct Tables {
+    #[pin]
+    family: Opaque<bindings::genl_family>,
+    ops: KVec<bindings::genl_ops>,
+    groups: KVec<bindings::genl_multicast_group>,
+    policies: KVec<KVec<bindings::nla_policy>>,
+}
+
+// SAFETY: Unregistering is possible on any thread.
+unsafe impl<F: Family> Send for Registration<F> {}
+// SAFETY: Multicasting is possible from several threads at once.
+unsafe impl<F: Family> Sync for Registration<F> {}
+
+/// Copies a name into a field of a C structure, which ends with NUL.
+fn copy_name<C: Copy, const N: usize>(to: &mut [C; N], from: &CStr) -> Result
+where
+    u8: Into<C>,
+{
+    let bytes = from.to_bytes();
+    if bytes.len() >= N {
+        return Err(EINVAL);
+    }
+    for (to, from) in to.iter_mut().zip(bytes) {
+        *to = (*from).into();
+    }
+    Ok(())
+}
+
+impl<F: Family> Registration<F> {
+    /// Registers the family.
+    pub fn new(module: &'static ThisModule) -> Result<Self> {
+        let mut policies = KVec::with_capacity(F::OPS.len(), GFP_KERNEL)?;
+        let mut ops = KVec::with_capacity(F::OPS.len(), GFP_KERNEL)?;
+        let mut last = 0_u8;
+        for op in F::OPS {
+            last = last.max(op.cmd);
+            let max = op.policy.iter().map(|(n, _)| *n).max().unwrap_or(0);
+            let len = usize::from(max).saturating_add(1);
+            let mut policy = KVec::with_capacity(len, GFP_KERNEL)?;
+            for number in 0..=max {
+                let kind = op.policy.iter().find(|(n, _)| *n == number);
+                policy.push(
+                    kind.map_or_else(pin_init::zeroed, |(_, kind)| kind.policy()),
+                    GFP_KERNEL,
+                )?;
+            }
+            let loose = bindings::genl_validate_flags_GENL_DONT_VALIDATE_STRICT
+                | bindings::genl_validate_flags_GENL_DONT_VALIDATE_DUMP_STRICT;
+            ops.push(
+                bindings::genl_ops {
+                    cmd: op.cmd,
+                    doit: op
+                        .doit
+                        .map(|_| doit::<F> as unsafe extern "C" fn(_, _) -> _),
+                    dumpit: op
+                        .dump
+                        .map(|_| dumpit::<F> as unsafe extern "C" fn(_, _) -> _),
+                    flags: if op.admin {
+                        bindings::GENL_UNS_ADMIN_PERM as u8
+                    } else {
+                        0
+                    },
+                    validate: if op.strict { 0 } else { loose as u8 },
+                    policy: policy.as_ptr(),
+                    maxattr: max.into(),
+                    ..pin_init::zeroed()
+                },
+                GFP_KERNEL,
+            )?;
+            policies.push(policy, GFP_KERNEL)?;
+        }
+        let mut groups = KVec::with_capacity(F::GROUPS.len(), GFP_KERNEL)?;
+        for name in F::GROUPS {
+            let mut group: bindings::genl_multicast_group = pin_init::zeroed();
+            copy_name(&mut group.name, name)?;
+            groups.push(group, GFP_KERNEL)?;
+        }
+
+        let mut family = bindings::genl_family {
+            version: F::VERSION.into(),
+            module: module.as_ptr(),
+            n_ops: ops.len().try_into()?,
+            ops: ops.as_ptr(),
+            n_mcgrps: groups.len().try_into()?,
+            mcgrps: groups.as_ptr(),
+            // Commands from here on would be validated more strictly than those of old.
+            resv_start_op: last.saturating_add(1),
+            ..pin_init::zeroed()
+        };
+        family.set_netnsok(1);
+        family.set_parallel_ops(1);
+        copy_name(&mut family.name, F::NAME)?;
+
+        // The vectors keep their contents where they are.
+        let tables = KBox::pin_init(
+            pin_init!(Tables {
+                family: Opaque::new(family),
+                ops: ops,
+                groups: groups,
+                policies: policies,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The tables stay where they are until unregistered.
+        to_result(unsafe { bindings::genl_register_family(tables.family.get()) })?;
+        Ok(Self {
+            tables,
+            _family: PhantomData,
+        })
+    }
+
+    /// Sends a message to the members of a group in a namespace. `ESRCH` if there are none.
+    pub fn multicast(
+        &self,
+        net: &Net,
+        group: u32,
+        cmd: u8,
+        f: impl FnOnce(&mut Writer<'_>) -> Result,
+    ) -> Result {
+        let family = self.tables.family.get();
+        let mut message = Message::new()?;
+        message.write(family, 0, 0, 0, cmd, f)?;
+        // SAFETY: The family is registered, the namespace exists; the message is consumed.
+        to_result(unsafe {
+            bindings::genl_multicast(family, net.as_ptr(), message.into_raw().as_ptr(), group)
+        })
+    }
+}
+
+impl<F: Family> Drop for Registration<F> {
+    fn drop(&mut self) {
+        // SAFETY: Registered in `new`.
+        unsafe { bindings::genl_unregister_family(self.tables.family.get()) };
+    }
+}

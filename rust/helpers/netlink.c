@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <linux/sysctl.h>
+#include <net/genetlink.h>
+#include <net/netlink.h>
+#include <net/sock.h>
+
+__rust_helper const void *rust_helper_attr_data(const struct nlattr *attr)
+{
+	return nla_data(attr);
+}
+
+__rust_helper int rust_helper_attr_len(const struct nlattr *attr)
+{
+	return nla_len(attr);
+}
+
+__rust_helper struct nlattr *rust_helper_attr_find(const void *head, int len, int type)
+{
+	return nla_find(head, len, type);
+}
+
+__rust_helper int rust_helper_attr_put(struct sk_buff *skb, int type, int len, const void *data)
+{
+	return nla_put(skb, type, len, data);
+}
+
+__rust_helper int rust_helper_attr_put_64(struct sk_buff *skb, int type, u64 val, int pad)
+{
+	return nla_put_u64_64bit(skb, type, val, pad);
+}
+
+__rust_helper struct nlattr *rust_helper_attr_nest(struct sk_buff *skb, int type)
+{
+	return nla_nest_start(skb, type);
+}
+
+__rust_helper void rust_helper_attr_nest_end(struct sk_buff *skb, struct nlattr *nest)
+{
+	nla_nest_end(skb, nest);
+}
+
+__rust_helper void rust_helper_attr_nest_cancel(struct sk_buff *skb, struct nlattr *nest)
+{
+	nla_nest_cancel(skb, nest);
+}
+
+__rust_helper struct sk_buff *rust_helper_netlink_new(size_t len)
+{
+	return nlmsg_new(len, GFP_KERNEL);
+}
+
+__rust_helper void rust_helper_netlink_free(struct sk_buff *skb)
+{
+	nlmsg_free(skb);
+}
+
+__rust_helper void *rust_helper_genl_start(struct sk_buff *skb, u32 portid, u32 seq,
+					   const struct genl_family *family, int flags, u8 cmd)
+{
+	return genlmsg_put(skb, portid, seq, family, flags, cmd);
+}
+
+__rust_helper void rust_helper_genl_end(struct sk_buff *skb, void *hdr)
+{
+	genlmsg_end(skb, hdr);
+}
+
+__rust_helper void rust_helper_genl_cancel(struct sk_buff *skb, void *hdr)
+{
+	genlmsg_cancel(skb, hdr);
+}
+
+__rust_helper int rust_helper_genl_reply(struct sk_buff *skb, struct genl_info *info)
+{
+	return genlmsg_reply(skb, info);
+}
+
+__rust_helper int rust_helper_genl_multicast(const struct genl_family *family, struct net *net,
+					     struct sk_buff *skb, unsigned int group)
+{
+	return genlmsg_multicast_netns(family, net, skb, 0, group, GFP_KERNEL);
+}
+
+__rust_helper struct net *rust_helper_genl_net(const struct genl_info *info)
+{
+	return genl_info_net(info);
+}
+
+__rust_helper struct genl_info *rust_helper_genl_dump_info(struct netlink_callback *cb)
+{
+	return (struct genl_info *)genl_info_dump(cb);
+}
+
+__rust_helper u8 rust_helper_genl_dump_cmd(struct netlink_callback *cb)
+{
+	return genl_dumpit_info(cb)->op.cmd;
+}
+
+__rust_helper void rust_helper_genl_extack(struct genl_info *info, const char *text)
+{
+	if (info->extack)
+		info->extack->_msg = text;
+}
+
+__rust_helper void rust_helper_genl_bad_attr(struct genl_info *info, const struct nlattr *attr)
+{
+	if (info->extack)
+		info->extack->bad_attr = attr;
+}
+
+__rust_helper u32 rust_helper_netlink_portid(const struct sk_buff *skb)
+{
+	return NETLINK_CB(skb).portid;
+}
+
+__rust_helper struct net *rust_helper_netlink_net(const struct sk_buff *skb)
+{
+	return sock_net(skb->sk);
+}
+
+__rust_helper bool rust_helper_netlink_is_admin(const struct sk_buff *skb)
+{
+	return netlink_net_capable(skb, CAP_NET_ADMIN);
+}
+
+__rust_helper void *rust_helper_nlmsg_start(struct sk_buff *skb, u32 portid, u32 seq, int type,
+					    int payload, int flags)
+{
+	return nlmsg_put(skb, portid, seq, type, payload, flags);
+}
+
+__rust_helper void *rust_helper_nlmsg_payload(void *nlh)
+{
+	return nlmsg_data(nlh);
+}
+
+__rust_helper int rust_helper_nlmsg_payload_len(const struct nlmsghdr *nlh)
+{
+	return nlmsg_len(nlh);
+}
+
+__rust_helper void rust_helper_nlmsg_finish(struct sk_buff *skb, void *nlh)
+{
+	nlmsg_end(skb, nlh);
+}
+
+__rust_helper void rust_helper_nlmsg_drop(struct sk_buff *skb, void *nlh)
+{
+	nlmsg_cancel(skb, nlh);
+}
+
+__rust_helper int rust_helper_diag_dump_start(struct sk_buff *skb, const struct nlmsghdr *nlh,
+					      int (*dump)(struct sk_buff *skb,
+							  struct netlink_callback *cb),
+					      struct module *owner)
+{
+	struct netlink_dump_control c = {
+		.dump = dump,
+		.min_dump_alloc = SKB_WITH_OVERHEAD(32768),
+		.module = owner,
+	};
+	struct net *net = sock_net(skb->sk);
+
+	return netlink_dump_start(net->diag_nlsk, skb, nlh, &c);
+}
+
+__rust_helper bool rust_helper_nlmsg_is_dump(const struct nlmsghdr *nlh)
+{
+	return nlh->nlmsg_flags & NLM_F_DUMP;
+}
+
+/* A table of unsigned integers with bounds, in the mount of the namespace. */
+__rust_helper void rust_helper_sysctl_entry(struct ctl_table *table, const char *name, u32 *data,
+					    u32 *min, u32 *max)
+{
+	*table = (struct ctl_table) {
+		.procname = name,
+		.data = data,
+		.maxlen = sizeof(*data),
+		.mode = 0644,
+		.proc_handler = proc_douintvec_minmax,
+		.extra1 = min,
+		.extra2 = max,
+	};
+}
