@@ -6,6 +6,7 @@
 
 pub mod errno;
 pub mod event;
+pub mod peer;
 pub mod report;
 pub mod socket;
 pub mod stream;
