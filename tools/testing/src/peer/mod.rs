@@ -161,7 +161,7 @@ pub fn run(cli: &Cli) -> (String, u8) {
         ip: common.address.0.octets(),
         port: common
             .own_port
-            .unwrap_or(if server.is_some() { 40_000 } else { 5201 }),
+            .unwrap_or(if server.is_some() { some_port() } else { 5201 }),
     };
     let identity = Identity {
         mac,
