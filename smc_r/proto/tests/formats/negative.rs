@@ -7,7 +7,7 @@ use smc_proto::{
     cdc::Cdc,
     clc::{Assembler, Message, Proposal},
     llc::{self, v2, Kind, Llc},
-    wire::{Diagnosis, ParseError, Reaction, RmbeSize},
+    wire::{ByteOrder, Diagnosis, Gid, ParseError, Reaction, RmbeSize},
 };
 
 /// A copy of a known message with some bytes replaced.
@@ -499,4 +499,82 @@ fn cdc_length() {
     let mut longer = tv(27);
     longer.extend([0xff; 4]);
     assert_eq!(Cdc::parse(&longer), Cdc::parse(&tv(27)));
+}
+
+#[test]
+fn the_form_of_the_extension_is_found_by_the_length() {
+    // Twelve GIDs in the short form. In the long form, the first octet of an address would be the
+    // number of GIDs, and they would fit, too.
+    let mut bytes = changed(35, &[(105, &[0x20])]);
+    bytes.truncate(140);
+    bytes.extend([12, 0, 0, 0]);
+    for host in 0..12 {
+        bytes.extend(Gid::from_ipv4([10, 0, 0, host]).0);
+    }
+    bytes.extend([0xe2, 0xd4, 0xc3, 0xd9]);
+    let len = u16::try_from(bytes.len()).unwrap();
+    bytes[5..7].copy_from_slice(&len.to_be_bytes());
+    assert_eq!(bytes[156], 10);
+    let Ok(Message::Confirm(confirm)) = Message::parse(&bytes) else {
+        unreachable!()
+    };
+    let gids = confirm.v2.unwrap().first.unwrap().gids;
+    let expected: Vec<_> = (0..8)
+        .map(|host| Gid::from_ipv4([10, 0, 0, host]))
+        .collect();
+    assert_eq!(gids.as_slice(), expected);
+}
+
+#[test]
+fn the_offset_of_the_extension_is_limited() {
+    let at = |offset: u16| {
+        let mut bytes = changed(33, &[(5, &[1, 144]), (50, &offset.to_be_bytes())]);
+        let extension = bytes[88..160].to_vec();
+        bytes.resize(400, 0);
+        let start = usize::from(52 + offset);
+        bytes[start..start + extension.len()].copy_from_slice(&extension);
+        bytes[396..].copy_from_slice(&[0xe2, 0xd4, 0xc3, 0xd9]);
+        Proposal::parse(&bytes)
+    };
+    assert_eq!(at(172).unwrap().v2, proposal(&tv(33)).v2);
+    assert_eq!(at(173), Err(ParseError::ExtensionArea));
+}
+
+#[test]
+fn entries_beyond_the_count_are_not_read() {
+    for (number, at, count) in [(14, 5, 1), (14, 5, 0), (15, 5, 0), (20, 4, 0), (22, 4, 0)] {
+        let bytes = changed(number, &[(at, &[count])]);
+        let used = match Llc::parse(&bytes).unwrap() {
+            Llc::AddLinkCont(llc) => (llc.pairs().len(), 8 + 16 * llc.pairs().len()),
+            Llc::ConfirmRkey(llc) => (llc.entries().len(), 17 + 13 * llc.entries().len()),
+            Llc::ConfirmRkeyCont(llc) => (llc.entries().len(), 5 + 13 * llc.entries().len()),
+            _ => unreachable!(),
+        };
+        assert_eq!(used.0, usize::from(count));
+        let mut expected = bytes.clone();
+        expected[used.1..].fill(0);
+        assert_ne!(expected, bytes);
+        assert_eq!(
+            crate::vectors::rewrite(&bytes),
+            Ok(expected),
+            "TV{number:02}"
+        );
+    }
+}
+
+#[test]
+fn a_message_may_be_shorter_than_its_transport() {
+    let padded = |len: [u8; 2]| {
+        let mut bytes = changed(37, &[(1, &len)]);
+        bytes.resize(100, 0);
+        v2::Llc::parse(&bytes).map(|(message, order)| {
+            assert_eq!(message, v2::Llc::parse(&tv(37)).unwrap().0);
+            order
+        })
+    };
+    assert_eq!(padded([0, 60]), Ok(ByteOrder::Big));
+    assert_eq!(padded([60, 0]), Ok(ByteOrder::Little));
+    assert_eq!(padded([0, 100]), Ok(ByteOrder::Big));
+    assert_eq!(padded([0, 101]), Err(ParseError::Length(101)));
+    assert_eq!(padded([0, 43]), Err(ParseError::Length(43)));
 }
