@@ -279,8 +279,8 @@ fn with<R>(
     let state = connection.core.state();
     let error = connection.core.error();
     let due = connection.service_due();
+    sk.set_state(state.number());
     if events.changed {
-        sk.set_state(state.number());
         if let Some(error) = error.filter(|_| !connection.reported) {
             connection.reported = true;
             sk.set_err(errno(error));
@@ -464,10 +464,8 @@ pub(crate) fn begin_recv(
     skip: usize,
     max: usize,
 ) -> Option<(Arc<Rmb>, usize, Spans)> {
-    let inline = sk.oob_inline();
     let mut guard = sk.conn.lock();
     let connection = (*guard).as_mut()?;
-    connection.core.set_oob_inline(inline);
     let max = u32::try_from(max).unwrap_or(u32::MAX);
     let skip = u32::try_from(skip).unwrap_or(u32::MAX);
     let spans = connection.core.recv_spans(skip, max);
@@ -488,6 +486,11 @@ pub(crate) fn push(sk: &Sk<SmcSocket>) {
         connection.core.push_pending();
         ((), Events::default())
     });
+}
+
+/// `SO_OOBINLINE` has changed.
+pub(crate) fn set_oob_inline(sk: &Sk<SmcSocket>, on: bool) {
+    with(sk, |connection| (connection.core.set_oob_inline(on), Events::default()));
 }
 
 /// `shutdown(SHUT_WR)`.
@@ -530,11 +533,6 @@ pub(crate) fn is_drained(sk: &Sk<SmcSocket>) -> bool {
 pub(crate) fn recv_urgent(sk: &Sk<SmcSocket>, peek: bool) -> Result<u8, UrgentError> {
     with(sk, |connection| (connection.core.recv_urgent(peek), Events::default()))
         .unwrap_or(Err(UrgentError::End))
-}
-
-/// The error that ended the connection, once; and its place in the stream is behind all data.
-pub(crate) fn failure(sk: &Sk<SmcSocket>) -> Option<Error> {
-    sk.conn.lock().as_ref()?.core.error().map(errno)
 }
 
 /// Timers, the reset of TCP, and the end. Work item.

@@ -288,7 +288,6 @@ impl Handshake {
         let Some(machine) = state.machine.rendezvous() else {
             return ControlFlow::Break(());
         };
-        machine.handle_timeout(now());
         if self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
             machine.handle_reset();
         }
@@ -297,12 +296,19 @@ impl Handshake {
             // Late: the machine has given the link up, and so has the draft.
             let _ = machine.handle_link(result, now());
         }
-        if state.choosing {
-            self.contact(state)?;
+        if state.choosing && !machine.is_over() {
+            self.contact(state);
         }
         self.act(state)?;
-        self.read(state)?;
-        self.act(state)
+        if self.read(state).is_continue() {
+            return self.act(state);
+        }
+        // Last: what has come in time counts, however late we are.
+        if let Some(machine) = state.machine.rendezvous() {
+            machine.handle_timeout(now());
+        }
+        self.act(state)?;
+        ControlFlow::Break(())
     }
 
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
@@ -337,7 +343,7 @@ impl Handshake {
             match action {
                 Action::Contact => {
                     state.choosing = true;
-                    self.contact(state)?;
+                    self.contact(state);
                 }
                 Action::Send => state.outgoing = Some(0),
                 Action::ConnectLink(peer) => self.connect_link(state, &peer),
@@ -383,9 +389,9 @@ impl Handshake {
         ControlFlow::Continue(())
     }
 
-    /// Finds or makes the link group, and everything else that the CLC message names. Breaks if
+    /// Finds or makes the link group, and everything else that the CLC message names, unless
     /// somebody else has to do something first.
-    fn contact(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
+    fn contact(self: &Arc<Self>, state: &mut State) {
         let answer = match &state.machine {
             Machine::Client(client) => match client.offer().copied() {
                 Some(offer) => self.choose_client(&mut state.draft, &offer),
@@ -402,7 +408,7 @@ impl Handshake {
         };
         // Without an answer we are woken when there may be one.
         let Some(answer) = answer else {
-            return ControlFlow::Break(());
+            return;
         };
         state.choosing = false;
         let late = match &mut state.machine {
@@ -413,7 +419,6 @@ impl Handshake {
         if late || !matches!(answer, Contact::First(_) | Contact::Subsequent(_)) {
             self.give_up(&mut state.draft, true);
         }
-        ControlFlow::Continue(())
     }
 
     fn choose_client(self: &Arc<Self>, draft: &mut Draft, offer: &Peer) -> Option<Contact> {

@@ -166,13 +166,6 @@ impl SmcSocket {
         self.phase.store(phase as u32, Release);
     }
 
-    /// Goes from one phase to another unless somebody was faster.
-    pub(crate) fn change_phase(&self, from: Phase, to: Phase) -> bool {
-        self.phase
-            .cmpxchg(from as u32, to as u32, kernel::sync::atomic::Full)
-            .is_ok()
-    }
-
     /// The inner socket, or [`ENOTCONN`] after close.
     pub(crate) fn tcp(&self) -> Result<Arc<TcpSocket>> {
         self.tcp.lock().clone().ok_or(ENOTCONN)
@@ -271,6 +264,10 @@ impl Socket for SmcSocket {
 
     fn recvmsg(sk: &Sk<Self>, message: &mut RecvMsg<'_>) -> Result<usize> {
         recv::recvmsg(sk, message)
+    }
+
+    fn options_changed(sk: &Sk<Self>, name: i32) {
+        options::changed(sk, name);
     }
 
     fn set_rcvlowat(sk: &Sk<Self>, value: i32) -> Result {

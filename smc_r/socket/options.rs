@@ -7,7 +7,8 @@
 
 use kapi::{
     errno::*,
-    sock::{ioctl, opt, OptOut, OptVal, Sk, UserArg}, //
+    sock::{ioctl, opt, OptOut, OptVal, Sk, UserArg},
+    tcp::Stage, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::wire::Diagnosis;
@@ -75,6 +76,22 @@ fn plain_tcp_only(sk: &Sk<SmcSocket>) -> Result {
         }
         Phase::Fallback => Ok(()),
         _ => Err(EINVAL),
+    }
+}
+
+/// An option of `SOL_SOCKET` was set on the outer socket. Process context.
+pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32) {
+    match sk.phase() {
+        Phase::Accelerated if name == opt::SO_OOBINLINE => {
+            conn::set_oob_inline(sk, sk.oob_inline());
+        }
+        // Plain TCP acts on the inner socket's own copy.
+        Phase::Fallback => {
+            if let Ok(tcp) = sk.tcp() {
+                tcp.inherit_from(sk, Stage::Traffic);
+            }
+        }
+        _ => {}
     }
 }
 
