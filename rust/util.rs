@@ -16,6 +16,13 @@ pub fn now_ms() -> u64 {
     unsafe { bindings::now_ms() }
 }
 
+/// Writes the name of the host, as the current task sees it, to the start of `buf`. Returns its
+/// length. Process context.
+pub fn host_name(buf: &mut [u8]) -> usize {
+    // SAFETY: `buf` is valid for writes of its length.
+    unsafe { bindings::host_name(buf.as_mut_ptr().cast(), buf.len()) }
+}
+
 /// May the current context sleep?
 ///
 /// Says no as well where the kernel cannot tell (no preemption counting).
@@ -28,6 +35,12 @@ pub fn may_sleep() -> bool {
 pub fn signal_pending() -> bool {
     // SAFETY: Looks at the current task only.
     unsafe { bindings::signal_pending_current() }
+}
+
+/// Sends the current task the signal that goes with `EPIPE`.
+pub fn send_sigpipe() {
+    // SAFETY: Concerns the current task only.
+    unsafe { bindings::send_sigpipe_current() }
 }
 
 /// Is the current task going away, with its files being closed for it?

@@ -69,7 +69,6 @@ pub(crate) struct Device {
     /// Above the numbers of all devices that came before.
     pub(crate) number: u64,
     name: [u8; 64],
-    guid: [u8; 8],
     #[pin]
     inner: Mutex<Inner>,
 }
@@ -94,11 +93,6 @@ impl Device {
     pub(crate) fn name(&self) -> &[u8] {
         let len = self.name.iter().position(|b| *b == 0);
         self.name.get(..len.unwrap_or(0)).unwrap_or(&[])
-    }
-
-    /// The node's identifier.
-    pub(crate) fn guid(&self) -> [u8; 8] {
-        self.guid
     }
 
     /// The verbs device, unless it is removed. Must be given up soon: it keeps the device from
@@ -138,11 +132,6 @@ impl Device {
             let index = u8::try_from(index).ok()?;
             ib.as_ref()?.gid(port.into(), index)
         })
-    }
-
-    /// The number of transports.
-    pub(crate) fn transports(&self) -> usize {
-        self.inner.lock().transports.len()
     }
 
     /// Takes in a transport, to be shut down with the device.
@@ -417,7 +406,6 @@ impl Client for Clients {
             pin_init!(Device {
                 number: self.0.last_number.fetch_add(1, Relaxed).wrapping_add(1),
                 name: device.name(),
-                guid: device.guid(),
                 inner <- new_mutex!(inner, "smc_r::Device::inner"),
             }),
             GFP_KERNEL,

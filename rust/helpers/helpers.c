@@ -21,4 +21,5 @@
 #include "netns.c"
 #include "sock.c"
 #include "tcp.c"
+#include "uts.c"
 #include "workqueue.c"

@@ -116,6 +116,12 @@ __rust_helper u32 rust_helper_netlink_portid(const struct sk_buff *skb)
 	return NETLINK_CB(skb).portid;
 }
 
+/* For requests that a task is just reading the answer to. */
+__rust_helper u32 rust_helper_netlink_reader_uid(const struct sk_buff *skb, u32 uid)
+{
+	return from_kuid_munged(sk_user_ns(NETLINK_CB(skb).sk), make_kuid(&init_user_ns, uid));
+}
+
 __rust_helper struct net *rust_helper_netlink_net(const struct sk_buff *skb)
 {
 	return sock_net(skb->sk);

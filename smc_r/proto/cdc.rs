@@ -78,7 +78,8 @@ impl ProdFlags {
         }
     }
 
-    fn emit(self) -> u8 {
+    /// The flags as they are on the wire.
+    pub fn bits(self) -> u8 {
         flag(self.blocked, Self::B)
             | flag(self.urgent_pending, Self::P)
             | flag(self.urgent_present, Self::U)
@@ -111,7 +112,8 @@ impl StateFlags {
         }
     }
 
-    fn emit(self) -> u8 {
+    /// The flags as they are on the wire.
+    pub fn bits(self) -> u8 {
         flag(self.done, Self::D) | flag(self.closed, Self::C) | flag(self.aborted, Self::A)
     }
 }
@@ -231,8 +233,8 @@ impl Cdc {
             token: self.token.0.into(),
             prod: self.prod.into(),
             cons: self.cons.into(),
-            prod_flags: self.prod_flags.emit(),
-            state_flags: self.state_flags.emit(),
+            prod_flags: self.prod_flags.bits(),
+            state_flags: self.state_flags.bits(),
             reserved: [0; 18],
         };
         zerocopy::transmute!(wire)

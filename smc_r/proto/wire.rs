@@ -210,6 +210,20 @@ impl Gid {
     pub const fn is_zero(&self) -> bool {
         u128::from_be_bytes(self.0) == 0
     }
+
+    /// Returns the text that `Display` writes.
+    pub fn text(&self) -> [u8; 39] {
+        let mut text = [b':'; 39];
+        let mut rest = u128::from_be_bytes(self.0);
+        for group in text.chunks_mut(5) {
+            for digit in group.iter_mut().take(4) {
+                rest = rest.rotate_left(4);
+                let value = (rest & 0xf) as usize;
+                *digit = b"0123456789abcdef".get(value).copied().unwrap_or(b'0');
+            }
+        }
+        text
+    }
 }
 
 impl fmt::Display for Gid {

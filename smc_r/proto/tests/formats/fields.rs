@@ -546,6 +546,8 @@ fn texts_for_people() {
     );
     let cdc = Cdc::parse(&tv(29)).unwrap().to_string();
     assert_eq!(cdc, "CDC 17 token 0x00000007 prod 1:464 cons 0:60000 B");
+    let gid = gid(CLIENT_MAC);
+    assert_eq!(gid.text().as_slice(), gid.to_string().as_bytes());
 }
 
 #[test]

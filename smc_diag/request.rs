@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The request for a dump, and its answer: all sockets of the reader's namespace, those over IPv4
+//! first.
+//!
+//! An answer takes as many calls as it has buffers. Where it stopped is kept as two numbers: the
+//! family, and the last socket that was written.
+
+use kapi::{diag, errno::*, sock::Family};
+use kernel::prelude::*;
+use smc_r::snapshot;
+
+use crate::{attrs, AF_SMC};
+
+/// Length of `struct smc_diag_req`, see `include/uapi/linux/smc_diag.h`.
+const REQUEST_LEN: usize = 52;
+
+/// Where `diag_ext` is in it.
+const EXT: usize = 3;
+
+/// Which attributes the reader asks for beyond those that are always there.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    ext: u8,
+}
+
+impl Wanted {
+    fn of(request: &[u8]) -> Result<Self> {
+        let request = request.get(..REQUEST_LEN).ok_or(EINVAL)?;
+        let ext = request.get(EXT).copied().ok_or(EINVAL)?;
+        Ok(Self { ext })
+    }
+
+    /// Is this attribute asked for? Each has a bit, from attribute 1 on.
+    pub(crate) fn has(self, attr: u16) -> bool {
+        self.ext.checked_shr(u32::from(attr).wrapping_sub(1)).unwrap_or(0) & 1 != 0
+    }
+}
+
+/// The handler.
+pub(crate) struct SmcSockets;
+
+impl diag::Handler for SmcSockets {
+    const FAMILY: u8 = AF_SMC;
+
+    fn module() -> &'static ThisModule {
+        &crate::THIS_MODULE
+    }
+
+    fn dump(dump: &mut diag::Dump<'_>) -> Result {
+        let wanted = Wanted::of(dump.request())?;
+        let net = dump.net();
+        for (pass, family) in (0..).zip([Family::Inet, Family::Inet6]) {
+            if dump.cursor()[0] > pass {
+                continue;
+            }
+            let mut full = false;
+            let after = dump.cursor()[1] as u64;
+            let result = snapshot::for_each(net, family, after, &mut |socket| {
+                let header = attrs::header(socket, dump.reader_uid(socket.ids.uid));
+                if !dump.message(&header, |message| attrs::put(message, socket, wanted))? {
+                    full = true;
+                    return Err(EMSGSIZE);
+                }
+                dump.cursor()[1] = socket.number as usize;
+                Ok(())
+            });
+            if full {
+                return Ok(());
+            }
+            result?;
+            dump.cursor()[0] = pass + 1;
+            dump.cursor()[1] = 0;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices.
+
+use kapi::{
+    genl::{Dump, Writer},
+    net::Net, //
+};
+use kernel::{prelude::*, sync::Arc};
+
+use super::{command, namespace, nest};
+use crate::{device::Device, Shared};
+
+mod attr {
+    pub(super) const IS_CRIT: u16 = 2;
+    /// Of port 1; that of port 2 follows.
+    pub(super) const PORT: u16 = 8;
+    pub(super) const IB_NAME: u16 = 10;
+}
+
+mod port_attr {
+    pub(super) const PNET_USR: u16 = 1;
+    pub(super) const PNETID: u16 = 2;
+    pub(super) const NETDEV: u16 = 3;
+    pub(super) const STATE: u16 = 4;
+    pub(super) const VALID: u16 = 5;
+    pub(super) const LNK_CNT: u16 = 6;
+}
+
+/// Devices of more ports are shown with the first two.
+const MAX_PORTS: u8 = 2;
+
+/// Devices, in the order in which they came.
+pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
+    let ns = namespace(dump)?;
+    while let Some(device) = ns.shared.devices.after(dump.cursor()[0] as u64) {
+        let net = dump.net().id();
+        let all = dump.net() == Net::init();
+        let reader = Reader { net, all };
+        let fill = |message: &mut Writer<'_>| put_device(message, &ns.shared, &device, &reader);
+        if !dump.message(command::DEVICES, fill)? {
+            break;
+        }
+        dump.cursor()[0] = device.number as usize;
+    }
+    Ok(())
+}
+
+/// Interface indices mean something in one namespace only.
+struct Reader {
+    net: u64,
+    all: bool,
+}
+
+fn put_device(
+    message: &mut Writer<'_>,
+    shared: &Shared,
+    device: &Arc<Device>,
+    reader: &Reader,
+) -> Result {
+    message.nest(nest::DEVICE, |message| {
+        let mut critical = false;
+        for port in device.ports().filter(|port| (1..=MAX_PORTS).contains(port)) {
+            let links = shared.groups.links_on(device, port);
+            // Each group has one link, and depends on it.
+            critical |= links != 0;
+            message.nest(attr::PORT + u16::from(port) - 1, |message| {
+                put_port(message, device, port, links, reader)
+            })?;
+        }
+        message.u8(attr::IS_CRIT, u8::from(critical))?;
+        message.str(attr::IB_NAME, device.name())
+    })
+}
+
+fn put_port(
+    message: &mut Writer<'_>,
+    device: &Device,
+    port: u8,
+    links: usize,
+    reader: &Reader,
+) -> Result {
+    let info = device.port(port).ok();
+    let ifindex = info
+        .as_ref()
+        .and_then(|info| info.netdev)
+        .filter(|netdev| reader.all || netdev.namespace == reader.net)
+        .map_or(0, |netdev| netdev.ifindex);
+    message.u8(port_attr::PNET_USR, 0)?;
+    message.str(port_attr::PNETID, b"")?;
+    message.u32(port_attr::NETDEV, ifindex)?;
+    message.u8(port_attr::STATE, u8::from(info.is_some_and(|info| info.active)))?;
+    message.u8(port_attr::VALID, 1)?;
+    message.u32(port_attr::LNK_CNT, u32::try_from(links).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link groups and links.
+
+use kapi::genl::{Dump, Writer};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::group::Role;
+
+use super::{command, namespace, nest, put_uint, visible};
+use crate::{
+    group::{Group, Summary},
+    link::Link, //
+};
+
+mod attr {
+    pub(super) const ID: u16 = 1;
+    pub(super) const ROLE: u16 = 2;
+    pub(super) const TYPE: u16 = 3;
+    pub(super) const PNETID: u16 = 4;
+    pub(super) const VLAN_ID: u16 = 5;
+    pub(super) const CONNS_NUM: u16 = 6;
+    pub(super) const NET_COOKIE: u16 = 9;
+    pub(super) const PAD: u16 = 10;
+    pub(super) const BUF_TYPE: u16 = 11;
+    pub(super) const SNDBUF_ALLOC: u16 = 12;
+    pub(super) const RMB_ALLOC: u16 = 13;
+}
+
+mod link_attr {
+    pub(super) const ID: u16 = 1;
+    pub(super) const IB_DEV: u16 = 2;
+    pub(super) const IB_PORT: u16 = 3;
+    pub(super) const GID: u16 = 4;
+    pub(super) const PEER_GID: u16 = 5;
+    pub(super) const CONN_CNT: u16 = 6;
+    pub(super) const NET_DEV: u16 = 7;
+    pub(super) const UID: u16 = 8;
+    pub(super) const PEER_UID: u16 = 9;
+    pub(super) const STATE: u16 = 10;
+}
+
+/// Types of groups.
+const NO_LINK: u8 = 0;
+const SINGLE_LINK: u8 = 1;
+
+/// Buffers are contiguous in memory.
+const PHYSICAL: u8 = 0;
+
+/// States of links.
+const INACTIVE: u32 = 1;
+const ACTIVATING: u32 = 2;
+const ACTIVE: u32 = 3;
+
+/// The next group that the reader may see.
+fn next(dump: &mut Dump<'_>) -> Result<Option<Arc<Group>>> {
+    let ns = namespace(dump)?;
+    let mut number = dump.cursor()[0] as u64;
+    loop {
+        let Some(group) = ns.shared.groups.after(number) else {
+            return Ok(None);
+        };
+        if visible(dump, &group.ns) {
+            return Ok(Some(group));
+        }
+        number = group.number;
+    }
+}
+
+/// Link groups.
+pub(super) fn groups(dump: &mut Dump<'_>) -> Result {
+    while let Some(group) = next(dump)? {
+        if !put_group(dump, &group)? {
+            break;
+        }
+        dump.cursor()[0] = group.number as usize;
+    }
+    Ok(())
+}
+
+/// Link groups, each followed by its links.
+pub(super) fn links(dump: &mut Dump<'_>) -> Result {
+    while let Some(group) = next(dump)? {
+        if dump.cursor()[1] == 0 {
+            if !put_group(dump, &group)? {
+                break;
+            }
+            dump.cursor()[1] = group.number as usize;
+            dump.cursor()[2] = 0;
+        }
+        // If the group whose links were begun is gone, the next one begins with itself.
+        if dump.cursor()[1] != group.number as usize {
+            dump.cursor()[1] = 0;
+            continue;
+        }
+        for link in group.links() {
+            let place = link.place.get();
+            if place < dump.cursor()[2] {
+                continue;
+            }
+            if !dump.message(command::LINKS, |message| put_link(message, &group, &link))? {
+                return Ok(());
+            }
+            dump.cursor()[2] = place + 1;
+        }
+        dump.cursor()[0] = group.number as usize;
+        dump.cursor()[1] = 0;
+    }
+    Ok(())
+}
+
+fn put_group(dump: &mut Dump<'_>, group: &Group) -> Result<bool> {
+    let summary = group.summary();
+    dump.message(command::GROUPS, |message| {
+        message.nest(nest::GROUP, |message| {
+            message.u32(attr::ID, group.id)?;
+            message.u8(attr::ROLE, u8::from(group.role == Role::Server))?;
+            message.u8(attr::TYPE, if summary.usable { SINGLE_LINK } else { NO_LINK })?;
+            message.str(attr::PNETID, b"")?;
+            // The attribute has room for the low byte only.
+            message.u8(attr::VLAN_ID, group.vlan.unwrap_or(0) as u8)?;
+            message.u32(attr::CONNS_NUM, summary.connections.into())?;
+            message.u64_aligned(attr::NET_COOKIE, group.ns.cookie, attr::PAD)?;
+            message.u8(attr::BUF_TYPE, PHYSICAL)?;
+            put_uint(message, attr::SNDBUF_ALLOC, summary.ring_bytes as u64)?;
+            put_uint(message, attr::RMB_ALLOC, summary.rmb_bytes as u64)
+        })
+    })
+}
+
+fn link_state(summary: &Summary, link: &Link) -> u32 {
+    if summary.over || !link.is_up() {
+        INACTIVE
+    } else if summary.usable {
+        ACTIVE
+    } else {
+        ACTIVATING
+    }
+}
+
+fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
+    let summary = group.summary();
+    let ends = group.link_ends(link.place);
+    let path = &link.path;
+    message.nest(nest::LINK, |message| {
+        message.u8(link_attr::ID, ends.number)?;
+        message.str(link_attr::IB_DEV, path.device.name())?;
+        message.u8(link_attr::IB_PORT, path.port)?;
+        message.str(link_attr::GID, &path.gid.text())?;
+        message.str(link_attr::PEER_GID, &ends.peer_gid.text())?;
+        // All connections of a group use its only link.
+        message.u32(link_attr::CONN_CNT, summary.connections.into())?;
+        message.u32(link_attr::NET_DEV, path.netdev.ifindex)?;
+        message.u32(link_attr::UID, u32::from_ne_bytes(ends.user_id))?;
+        message.u32(link_attr::PEER_UID, u32::from_ne_bytes(ends.peer_user_id))?;
+        message.u32(link_attr::STATE, link_state(&summary, link))
+    })
+}
