@@ -93,11 +93,6 @@ impl Rmb {
         )?)
     }
 
-    /// The size of an element.
-    pub(crate) fn size(&self) -> RmbeSize {
-        self.size
-    }
-
     /// The number of elements.
     pub(crate) fn elements(&self) -> u32 {
         self.elements

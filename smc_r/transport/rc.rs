@@ -146,16 +146,6 @@ impl Rc {
         Ok(this)
     }
 
-    /// The device it runs on.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// The verbs status of the completion that broke it; 0 if none did.
-    pub(crate) fn error(&self) -> u32 {
-        self.connection.error()
-    }
-
     fn advance(&self, from: u8, to: u8) {
         // Not once it is gone.
         let _ = self
