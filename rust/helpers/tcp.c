@@ -179,6 +179,21 @@ __rust_helper int rust_helper_tcp_set_rcvlowat(struct sock *sk, int val)
 	return err;
 }
 
+__rust_helper int rust_helper_tcp_set_peek_off(struct sock *sk, int val)
+{
+	int err;
+
+	lock_sock(sk);
+	err = READ_ONCE(sk->sk_socket->ops)->set_peek_off(sk, val);
+	release_sock(sk);
+	return err;
+}
+
+__rust_helper void rust_helper_tcp_splice_eof(struct socket *sock)
+{
+	READ_ONCE(sock->ops)->splice_eof(sock);
+}
+
 __rust_helper void rust_helper_tcp_set_nodelay(struct sock *sk)
 {
 	tcp_sock_set_nodelay(sk);
@@ -215,15 +230,16 @@ __rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *o
 
 /*
  * Copies what SOL_SOCKET options set: `buffers` says whether buffer sizes which a user chose go
- * along as well.
+ * along as well, `child` that `to` is a child whose listener may be locked by the caller.
  */
-__rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers)
+__rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
+					       bool child)
 {
 	const unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
 				    BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
 	bool keepalive;
 
-	lock_sock(to);
+	lock_sock_nested(to, child ? SINGLE_DEPTH_NESTING : 0);
 	keepalive = sock_flag(from, SOCK_KEEPOPEN);
 	if (to->sk_prot->keepalive && keepalive != sock_flag(to, SOCK_KEEPOPEN))
 		to->sk_prot->keepalive(to, keepalive);

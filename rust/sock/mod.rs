@@ -200,6 +200,15 @@ pub trait Socket: Send + Sync + Sized + 'static {
     /// `SO_RCVLOWAT`. Called with the socket lock held.
     fn set_rcvlowat(sk: &Sk<Self>, val: i32) -> Result;
 
+    /// `SO_PEEK_OFF`.
+    fn set_peek_off(sk: &Sk<Self>, val: i32) -> Result {
+        sk.store_peek_off(val);
+        Ok(())
+    }
+
+    /// More data was announced by `MSG_MORE`, and does not come: send what was held back.
+    fn splice_eof(_sk: &Sk<Self>) {}
+
     /// An option of `SOL_SOCKET` was set, successfully.
     fn options_changed(_sk: &Sk<Self>, _name: i32) {}
 }
@@ -463,6 +472,18 @@ impl<T: Socket> Sk<T> {
         };
         // SAFETY: The field of a sock that exists.
         unsafe { bindings::sk_rcvlowat(self.as_ptr()).write_volatile(val) }
+    }
+
+    /// `SO_PEEK_OFF`: where peeking begins, if not at the first byte.
+    pub fn peek_off(&self) -> Option<usize> {
+        // SAFETY: By the type invariant the sock exists.
+        usize::try_from(unsafe { bindings::sk_peek_off(self.as_ptr()) }).ok()
+    }
+
+    /// Stores `SO_PEEK_OFF`; negative for none.
+    pub fn store_peek_off(&self, val: i32) {
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_set_peek_off(self.as_ptr(), val) }
     }
 
     /// `SO_SNDBUF` as the kernel counts it, overhead included.

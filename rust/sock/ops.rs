@@ -527,6 +527,22 @@ mod op {
         })
     }
 
+    pub(super) unsafe extern "C" fn set_peek_off<T: Socket>(
+        sk: *mut kernel::bindings::sock,
+        val: c_int,
+    ) -> c_int {
+        // SAFETY: A sock of ours, as the operations are.
+        let sk = unsafe { Sk::<T>::from_ptr(sk.cast()) };
+        from_result(|| T::set_peek_off(sk, val).map(|()| 0))
+    }
+
+    pub(super) unsafe extern "C" fn splice_eof<T: Socket>(sock: *mut bindings::socket) {
+        // SAFETY: By the requirements of this module.
+        if let Some(sk) = unsafe { sk::<T>(sock) } {
+            T::splice_eof(sk);
+        }
+    }
+
     pub(super) unsafe extern "C" fn set_rcvlowat<T: Socket>(
         sk: *mut kernel::bindings::sock,
         val: c_int,
@@ -559,6 +575,8 @@ fn proto_ops<T: Socket>(module: &'static ThisModule, family: u16) -> bindings::p
         sendmsg: Some(op::sendmsg::<T>),
         recvmsg: Some(op::recvmsg::<T>),
         mmap: Some(bindings::sock_no_mmap),
+        splice_eof: Some(op::splice_eof::<T>),
+        set_peek_off: Some(op::set_peek_off::<T>),
         set_rcvlowat: Some(op::set_rcvlowat::<T>),
         ..pin_init::zeroed()
     }

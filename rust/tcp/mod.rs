@@ -531,6 +531,18 @@ impl TcpSocket {
         to_result(unsafe { bindings::tcp_set_rcvlowat(self.sk(), val) })
     }
 
+    /// `SO_PEEK_OFF`.
+    pub fn set_peek_off(&self, val: i32) -> Result {
+        // SAFETY: The sock exists.
+        to_result(unsafe { bindings::tcp_set_peek_off(self.sk(), val) })
+    }
+
+    /// Sends what was held back because more had been announced.
+    pub fn splice_eof(&self) {
+        // SAFETY: The socket exists.
+        unsafe { bindings::tcp_splice_eof(self.sock()) }
+    }
+
     /// The bits of [`poll`](crate::sock::poll) that hold now. May be called in events.
     pub fn poll(&self) -> u32 {
         // SAFETY: The socket exists.
@@ -584,13 +596,16 @@ impl TcpSocket {
     /// locked by others for long, as it is read without its lock.
     pub fn inherit_from<T: Socket>(&self, outer: &Sk<T>, stage: Stage) {
         // SAFETY: Both socks exist; only the inner one is locked here.
-        unsafe { bindings::sk_copy_options(self.sk(), outer.as_ptr(), stage == Stage::Traffic) }
+        unsafe {
+            bindings::sk_copy_options(self.sk(), outer.as_ptr(), stage == Stage::Traffic, false)
+        }
     }
 
-    /// Gives what a listener's `SOL_SOCKET` options have set to the socket above an accepted one.
+    /// Gives what a listener's `SOL_SOCKET` options have set to the socket above an accepted one,
+    /// which nobody has locked; its listener may be locked.
     pub fn inherit_to<T: Socket>(&self, outer: &Sk<T>) {
         // SAFETY: Both socks exist; only the outer one is locked here.
-        unsafe { bindings::sk_copy_options(outer.as_ptr(), self.sk(), true) }
+        unsafe { bindings::sk_copy_options(outer.as_ptr(), self.sk(), true, true) }
     }
 
     /// How packets of the connection leave; `EHOSTUNREACH` if there is no route.
