@@ -98,8 +98,8 @@ fn link(id: u8) -> Message {
         .text(5, "fe80:0000:0000:0000:0000:00ff:fe00:0b01")
         .u32(6, 17)
         .u32(7, 0)
-        .u32(8, 0x0101)
-        .u32(9, 0x0201)
+        .u32(8, u32::from_ne_bytes([0, 0, 1, 1]))
+        .u32(9, u32::from_ne_bytes([0, 0, 2, 1]))
         .u32(10, 3);
     new()
         .nest(nest::LINK_SMCR, link)

@@ -104,6 +104,15 @@ impl Group {
     }
 }
 
+/// Four bytes in the order of the wire, which the kernel hands over as a number. The kernel's log
+/// shows them in this way too.
+fn wire_hex(value: Option<u32>) -> String {
+    format!(
+        "{:08x}",
+        u32::from_be_bytes(value.unwrap_or_default().to_ne_bytes())
+    )
+}
+
 /// A link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Link {
@@ -141,8 +150,8 @@ impl Link {
         Ok(Self {
             group: group.to_string(),
             id: link.u8(1)?.unwrap_or_default(),
-            uid: format!("{:08x}", link.u32(8)?.unwrap_or_default()),
-            peer_uid: format!("{:08x}", link.u32(9)?.unwrap_or_default()),
+            uid: wire_hex(link.u32(8)?),
+            peer_uid: wire_hex(link.u32(9)?),
             state: LinkState(link.u32(10)?.unwrap_or_default()),
             device: link.text(2).unwrap_or_default(),
             port: link.u8(3)?.unwrap_or_default(),
