@@ -194,19 +194,6 @@ impl Path {
     }
 }
 
-/// Which GIDs may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
-    /// SMC version 1: RoCE version 1, or, where a port has none and it is allowed here, RoCE
-    /// version 2 with an address in the subnet of the connection.
-    V1 {
-        /// RoCE version 2 is allowed.
-        roce_v2: bool,
-    },
-    /// SMC version 2: RoCE version 2 with an IPv4 address in the subnet of the connection.
-    V2,
-}
-
 /// What a path must be like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
@@ -218,7 +205,9 @@ pub(crate) struct Want {
     pub(crate) source: IpAddr,
     /// The length of its subnet's prefix.
     pub(crate) prefix_len: u8,
-    pub(crate) version: Version,
+    /// Where a port has no GID of RoCE version 1, one of version 2 with an address in the subnet of
+    /// the connection may be used.
+    pub(crate) roce_v2: bool,
 }
 
 impl Want {
@@ -229,13 +218,9 @@ impl Want {
         {
             return None;
         }
-        match (self.version, entry.kind) {
-            (Version::V1 { .. }, GidKind::V1) => Some(3),
-            (Version::V1 { roce_v2: true }, GidKind::V2) => self.rank_address(&entry.gid),
-            (Version::V2, GidKind::V2) => {
-                Gid(entry.gid).ipv4()?;
-                self.rank_address(&entry.gid)
-            }
+        match entry.kind {
+            GidKind::V1 => Some(3),
+            GidKind::V2 if self.roce_v2 => self.rank_address(&entry.gid),
             _ => None,
         }
     }

@@ -147,6 +147,13 @@ impl Link {
         self.transport()?.alloc_key(rmb)
     }
 
+    /// Lets nothing more be posted. [`Link::shutdown`] has to follow. Any context.
+    pub(crate) fn fail(&self) {
+        if let Some(transport) = self.transport.as_ref() {
+            transport.fail();
+        }
+    }
+
     /// Ends the link: nothing is posted or reported any more when this returns. Sleeps.
     pub(crate) fn shutdown(&self) {
         if let Some(transport) = self.transport.as_ref() {

@@ -19,7 +19,7 @@ use smc_proto::{
 };
 
 use crate::{
-    device::{Path, Version, Want},
+    device::{Path, Want},
     socket::SmcSocket, //
 };
 
@@ -98,7 +98,7 @@ fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diag
         ifindex: Some(route.ifindex),
         source,
         prefix_len,
-        version: Version::V1 { roce_v2: true },
+        roce_v2: true,
     };
     sk.ns.shared.devices.find(&want).ok_or(Diagnosis::NO_SMC_R_DEVICE)
 }

@@ -21,6 +21,7 @@ use smc_proto::{
 use super::{ConnToken, Group};
 use crate::{
     device::{Device, DeviceUpcalls, Path},
+    link::Link,
     netns::Netns, //
 };
 
@@ -149,11 +150,6 @@ impl Groups {
         drop(removed);
     }
 
-    /// The `n`th group.
-    pub(crate) fn nth(&self, n: usize) -> Option<Arc<Group>> {
-        self.list.lock().get(n).cloned()
-    }
-
     /// The group that comes after number `number`, in the order of their making.
     pub(crate) fn after(&self, number: u64) -> Option<Arc<Group>> {
         self.list.lock().iter().find(|group| group.number > number).cloned()
@@ -168,44 +164,56 @@ impl Groups {
             .count()
     }
 
-    /// Ends all groups that `which` is true of. They are gone from the list when this returns;
-    /// their queue pairs follow.
+    /// Has all groups end that `which` is true of: their peers are told first.
     pub(crate) fn shut_down(&self, why: ShutDown, which: impl Fn(&Group) -> bool) {
         let mut from = 0;
-        while let Some(group) = self.nth(from) {
-            from += 1;
+        while let Some(group) = self.after(from) {
+            from = group.number;
             if which(&group) {
                 group.shut_down(why);
             }
         }
     }
 
-    /// Ends the links on paths that do not work any more.
-    fn fail_links(&self, broken: impl Fn(&Path) -> bool) {
+    /// Looks at every group and its link.
+    fn for_each(&self, mut action: impl FnMut(&Arc<Group>, &Link)) {
         let mut from = 0;
-        while let Some(group) = self.nth(from) {
-            from += 1;
-            if let Some(link) = group.first_link().filter(|link| broken(&link.path)) {
-                group.link_failed(link.place);
+        while let Some(group) = self.after(from) {
+            from = group.number;
+            if let Some(link) = group.first_link() {
+                action(&group, &link);
             }
         }
+    }
+
+    /// Ends the links on a device that does not work any more.
+    fn fail_links(&self, device: &Arc<Device>) {
+        self.for_each(|group, link| {
+            if Arc::ptr_eq(&link.path.device, device) {
+                group.link_failed(link.place);
+            }
+        });
     }
 }
 
 impl DeviceUpcalls for Groups {
     fn removed(&self, device: &Arc<Device>) {
-        self.fail_links(|path| Arc::ptr_eq(&path.device, device));
+        self.fail_links(device);
     }
 
     fn port_active(&self, _device: &Arc<Device>, _port: u8) {}
 
     fn port_error(&self, device: &Arc<Device>, port: u8) {
-        self.fail_links(|path| Arc::ptr_eq(&path.device, device) && path.port == port);
+        self.for_each(|group, link| {
+            if Arc::ptr_eq(&link.path.device, device) && link.path.port == port {
+                group.port_down();
+            }
+        });
     }
 
     fn gids_changed(&self, _device: &Arc<Device>, _port: u8) {}
 
     fn fatal(&self, device: &Arc<Device>) {
-        self.fail_links(|path| Arc::ptr_eq(&path.device, device));
+        self.fail_links(device);
     }
 }

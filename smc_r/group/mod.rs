@@ -124,6 +124,8 @@ pub(crate) struct Group {
     waiters: SpinLockBh<Waiters>,
     #[pin]
     service: DelayedWork<Arc<Group>, Service>,
+    #[pin]
+    port_check: DelayedWork<Arc<Group>, PortCheck>,
     /// LLC messages wait for a send slot.
     backlog: Atomic<u32>,
     _counted: Counted,
@@ -156,6 +158,24 @@ struct Service;
 impl workqueue::Handler<Arc<Group>> for Service {
     fn run(group: Arc<Group>) {
         group.serve();
+    }
+}
+
+/// How long a port may be down before the links on it are given up, in milliseconds: about as long
+/// as a queue pair repeats what is not acknowledged.
+const PORT_GRACE: u32 = 4_000;
+
+/// Tag type: looks whether a port that went down has come back.
+struct PortCheck;
+
+impl workqueue::Handler<Arc<Group>> for PortCheck {
+    fn run(group: Arc<Group>) {
+        if let Some(link) = group.first_link() {
+            let path = &link.path;
+            if !path.device.port(path.port).is_ok_and(|port| port.active) {
+                group.link_failed(link.place);
+            }
+        }
     }
 }
 
@@ -207,6 +227,7 @@ impl Group {
                     "smc_waiters"
                 ),
                 service <- new_delayed_work!("smc_group"),
+                port_check <- new_delayed_work!("smc_port_check"),
                 backlog: Atomic::new(0),
                 _counted: counted,
             }),
@@ -511,6 +532,12 @@ impl Group {
         self.with_flow(|flow, _, now| flow.handle_link_failed(link, now));
     }
 
+    /// The port of the link went down. A short interruption is ridden out, as TCP does; a longer one
+    /// ends the link.
+    pub(crate) fn port_down(self: &Arc<Self>) {
+        self.port_check.enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
+    }
+
     /// Send slots are free: those that wait for one go on, in turn. Softirq.
     pub(crate) fn room(self: &Arc<Self>) {
         self.llc_room();
@@ -584,6 +611,9 @@ impl Group {
             Event::PeerRmbGone(slot) => self.abort_users_of(slot),
             Event::Down(reason) => {
                 self.log_down(reason);
+                if matches!(reason, DownReason::LinkFailed(_)) {
+                    self.links().for_each(|link| link.fail());
+                }
                 self.retire();
             }
             Event::Release => self.release(),
@@ -638,6 +668,7 @@ impl Group {
 
     /// Takes the queue pairs apart: the end of the group. Process context.
     fn release(self: &Arc<Self>) {
+        self.port_check.cancel();
         self.drop_spare();
         for place in 0..MAX_LINKS {
             let link = self.links.lock().places.get_mut(place).and_then(Option::take);
