@@ -144,7 +144,7 @@ impl<'a> Request<'a> {
     /// Explains an error to whoever asks; returns it.
     pub fn fail(&mut self, error: Error, text: &'static CStr) -> Error {
         // SAFETY: By the type invariant; the text lives for ever.
-        unsafe { bindings::genl_extack(self.info, text.as_ptr().cast()) };
+        unsafe { bindings::genl_extack(self.info, text.as_char_ptr()) };
         error
     }
 

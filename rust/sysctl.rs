@@ -67,7 +67,7 @@ impl<const N: usize> Table<N> {
                     (&raw mut (*inner).table)
                         .cast::<bindings::ctl_table>()
                         .add(i),
-                    knob.name.as_ptr().cast(),
+                    knob.name.as_char_ptr(),
                     (&raw mut (*inner).values).cast::<u32>().add(i),
                     (&raw mut (*inner).min).cast::<u32>().add(i),
                     (&raw mut (*inner).max).cast::<u32>().add(i),
@@ -78,7 +78,7 @@ impl<const N: usize> Table<N> {
         let header = unsafe {
             bindings::register_net_sysctl_sz(
                 net.as_ptr().cast(),
-                path.as_ptr().cast(),
+                path.as_char_ptr(),
                 (&raw mut (*inner).table).cast(),
                 N,
             )
@@ -97,7 +97,7 @@ impl<const N: usize> Table<N> {
 
     fn value(&self, i: usize) -> Option<&AtomicU32> {
         // SAFETY: The box is ours until dropped; the values are used atomically.
-        let values = unsafe { &*(&raw const (*self.inner.as_ptr()).values) };
+        let values = unsafe { &(*self.inner.as_ptr()).values };
         values.get(i)
     }
 

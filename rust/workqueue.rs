@@ -61,7 +61,7 @@ impl Queue {
             max_active.try_into()?
         };
         // SAFETY: `name` is a C string, which is copied.
-        let wq = unsafe { bindings::workqueue_new(name.as_ptr().cast(), flags, max) };
+        let wq = unsafe { bindings::workqueue_new(name.as_char_ptr(), flags, max) };
         Ok(Self(NonNull::new(wq).ok_or(ENOMEM)?))
     }
 
@@ -112,18 +112,20 @@ fn contains<T, F>(owner: NonNull<T>, field: *const F) -> bool {
 /// the item, and the item lies in the object this points to.
 #[pin_data]
 #[repr(C)]
-pub struct Work<P: Handle, H: Handler<P>> {
+pub struct Work<P, H> {
     #[pin]
     raw: Opaque<bindings::work_struct>,
-    target: AtomicPtr<P::Target>,
+    target: AtomicPtr<c_void>,
     _handler: PhantomData<fn(P, H)>,
 }
 
 // SAFETY: All access to the item is by thread-safe C functions and an atomic pointer; what moves
-// between threads is a `P`, which is `Send`.
-unsafe impl<P: Handle, H: Handler<P>> Send for Work<P, H> {}
+// between threads is a `P`, which only a `Handle` gets in, and that is `Send`. (A bound here would
+// make the question whether `P` is a `Handle` depend on itself: the item is part of what `P` points
+// to.)
+unsafe impl<P, H> Send for Work<P, H> {}
 // SAFETY: As above.
-unsafe impl<P: Handle, H: Handler<P>> Sync for Work<P, H> {}
+unsafe impl<P, H> Sync for Work<P, H> {}
 
 impl<P: Handle, H: Handler<P>> Work<P, H> {
     /// Creates an item; see [`new_work!`](crate::new_work).
@@ -132,7 +134,7 @@ impl<P: Handle, H: Handler<P>> Work<P, H> {
             raw <- Opaque::ffi_init(|slot| {
                 // SAFETY: `slot` is valid for writes and pinned; name and key live for ever.
                 unsafe {
-                    bindings::work_init(slot, Some(Self::func), name.as_ptr().cast(), key.as_ptr())
+                    bindings::work_init(slot, Some(Self::func), name.as_char_ptr(), key.as_ptr())
                 }
             }),
             target: AtomicPtr::new(ptr::null_mut()),
@@ -198,7 +200,7 @@ impl<P: Handle, H: Handler<P>> Work<P, H> {
         // SAFETY: The item exists: its reference to the object around it is taken only here.
         let target = unsafe { &(*this).target }.load(Ordering::Acquire);
         // SAFETY: By the type invariant, not null.
-        let target = unsafe { NonNull::new_unchecked(target) };
+        let target = unsafe { NonNull::new_unchecked(target.cast::<P::Target>()) };
         // SAFETY: By the type invariant; the item is no longer pending.
         H::run(unsafe { P::from_raw(target) });
     }
@@ -206,7 +208,7 @@ impl<P: Handle, H: Handler<P>> Work<P, H> {
 
 /// Prepares `owner` to be owned by a work item; `None`, if the item is not in its object.
 fn adopt<P: Handle, W>(
-    target: &AtomicPtr<P::Target>,
+    target: &AtomicPtr<c_void>,
     owner: P,
     item: *const W,
 ) -> Option<NonNull<P::Target>> {
@@ -218,15 +220,15 @@ fn adopt<P: Handle, W>(
         return None;
     }
     // The object around an item is always the same, so that this never changes a value in use.
-    target.store(owner.as_ptr(), Ordering::Release);
+    target.store(owner.as_ptr().cast(), Ordering::Release);
     Some(owner)
 }
 
 /// # Safety
 ///
 /// `target` holds a pointer from `P::into_raw`, whose reference the caller may take.
-unsafe fn reclaim<P: Handle>(target: &AtomicPtr<P::Target>) {
-    if let Some(owner) = NonNull::new(target.load(Ordering::Acquire)) {
+unsafe fn reclaim<P: Handle>(target: &AtomicPtr<c_void>) {
+    if let Some(owner) = NonNull::new(target.load(Ordering::Acquire).cast::<P::Target>()) {
         // SAFETY: By the requirements of this function.
         drop(unsafe { P::from_raw(owner) });
     }
@@ -239,17 +241,17 @@ unsafe fn reclaim<P: Handle>(target: &AtomicPtr<P::Target>) {
 /// As for [`Work`], pending meaning that the timer runs or the item is queued.
 #[pin_data]
 #[repr(C)]
-pub struct DelayedWork<P: Handle, H: Handler<P>> {
+pub struct DelayedWork<P, H> {
     #[pin]
     raw: Opaque<bindings::delayed_work>,
-    target: AtomicPtr<P::Target>,
+    target: AtomicPtr<c_void>,
     _handler: PhantomData<fn(P, H)>,
 }
 
 // SAFETY: As for `Work`.
-unsafe impl<P: Handle, H: Handler<P>> Send for DelayedWork<P, H> {}
+unsafe impl<P, H> Send for DelayedWork<P, H> {}
 // SAFETY: As for `Work`.
-unsafe impl<P: Handle, H: Handler<P>> Sync for DelayedWork<P, H> {}
+unsafe impl<P, H> Sync for DelayedWork<P, H> {}
 
 impl<P: Handle, H: Handler<P>> DelayedWork<P, H> {
     /// Creates an item; see [`new_delayed_work!`](crate::new_delayed_work).
@@ -261,7 +263,7 @@ impl<P: Handle, H: Handler<P>> DelayedWork<P, H> {
                     bindings::delayed_work_init(
                         slot,
                         Some(Self::func),
-                        name.as_ptr().cast(),
+                        name.as_char_ptr(),
                         key.as_ptr(),
                     )
                 }
@@ -338,7 +340,7 @@ impl<P: Handle, H: Handler<P>> DelayedWork<P, H> {
         // SAFETY: The item exists: its reference to the object around it is taken only here.
         let target = unsafe { &(*this).target }.load(Ordering::Acquire);
         // SAFETY: By the type invariant, not null.
-        let target = unsafe { NonNull::new_unchecked(target) };
+        let target = unsafe { NonNull::new_unchecked(target.cast::<P::Target>()) };
         // SAFETY: By the type invariant; the item is no longer pending.
         H::run(unsafe { P::from_raw(target) });
     }

@@ -195,6 +195,11 @@ __rust_helper int rust_helper_sk_wait(struct sock *sk, long *timeo, kapi_cond_fn
 	return err;
 }
 
+__rust_helper void rust_helper_send_sigpipe_current(void)
+{
+	send_sig(SIGPIPE, current, 0);
+}
+
 __rust_helper bool rust_helper_signal_pending_current(void)
 {
 	return signal_pending(current);

@@ -115,11 +115,7 @@ where
     };
     // SAFETY: As above; the names live for ever.
     unsafe {
-        bindings::sk_lock_class(
-            sk,
-            T::NAMES.spin.as_ptr().cast(),
-            T::NAMES.lock.as_ptr().cast(),
-        )
+        bindings::sk_lock_class(sk, T::NAMES.spin.as_char_ptr(), T::NAMES.lock.as_char_ptr())
     };
     // SAFETY: As above.
     unsafe { bindings::sk_inuse(sk, 1) };
@@ -318,7 +314,9 @@ mod op {
     ) -> c_int {
         // SAFETY: By the requirements of this module.
         with(unsafe { sk::<T>(sock) }, |sk| {
-            T::bind(sk, &unsafe { address(addr, len) }?).map(|()| 0)
+            // SAFETY: The address of this call.
+            let addr = unsafe { address(addr, len) }?;
+            T::bind(sk, &addr).map(|()| 0)
         })
     }
 
@@ -331,7 +329,9 @@ mod op {
         // SAFETY: By the requirements of this module.
         let this = unsafe { sk::<T>(sock) };
         with(this, |sk| {
-            T::connect(sk, &unsafe { address(addr, len) }?, op_flags(flags)).map(|()| 0)
+            // SAFETY: The address of this call.
+            let addr = unsafe { address(addr, len) }?;
+            T::connect(sk, &addr, op_flags(flags)).map(|()| 0)
         })
     }
 
@@ -602,7 +602,7 @@ fn proto<T: Socket>(
         return Err(EINVAL);
     }
     for (to, from) in proto.name.iter_mut().zip(bytes) {
-        *to = *from as _;
+        *to = *from;
     }
     Ok(proto)
 }

@@ -104,7 +104,7 @@ impl OptOut<'_> {
     }
 
     /// How much room the caller has; `EINVAL` if that is negative.
-    pub fn len(&self) -> Result<usize> {
+    pub fn room(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: The function checks that the address is the user's.
         to_result(unsafe { bindings::get_user_int(&mut len, self.len) })?;
@@ -113,11 +113,11 @@ impl OptOut<'_> {
 
     /// Leaves as much of `value` as there is room for, and its length.
     pub fn bytes(&mut self, value: &[u8]) -> Result {
-        let len = self.len()?.min(value.len());
+        let len = self.room()?.min(value.len());
         // SAFETY: The function checks that the address is the user's.
         to_result(unsafe { bindings::put_user_int(len.try_into()?, self.len) })?;
         let part = value.get(..len).ok_or(EINVAL)?;
-        let user = kernel::uaccess::UserSlice::new(UserPtr::from_addr(self.val as usize), len);
+        let user = kernel::uaccess::UserSlice::new(UserPtr::from_addr(self.val), len);
         user.writer().write_slice(part)
     }
 
@@ -138,7 +138,7 @@ impl UserArg {
 
     /// The argument as it is.
     pub fn raw(self) -> usize {
-        self.0 as usize
+        self.0
     }
 
     /// Writes an integer to where the argument points.

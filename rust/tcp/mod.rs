@@ -263,7 +263,7 @@ impl TcpSocket {
                         bindings::work_init(
                             slot,
                             Some(release_work),
-                            c"tcp_release".as_ptr().cast(),
+                            c"tcp_release".as_char_ptr(),
                             kernel::static_lock_class!().as_ptr(),
                         )
                     }

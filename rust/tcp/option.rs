@@ -234,8 +234,8 @@ impl OptionState {
         let mut buf = [0; MAX_OPTIONS];
         let mut place = ptr::null_mut();
         // SAFETY: The sock is locked; there is room for all options.
-        let len =
-            unsafe { bindings::tcp_child_syn_options(sk, buf.as_mut_ptr(), &mut place) } as usize;
+        let len = unsafe { bindings::tcp_child_syn_options(sk, buf.as_mut_ptr(), &mut place) };
+        let len = len as usize;
         if let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), &option) {
             self.negotiated
                 .store(kind == mark::ANSWERED, Ordering::Release);
@@ -310,10 +310,8 @@ unsafe fn header_options<'a>(skb: *const bindings::sk_buff) -> Option<(&'a [u8],
         return None;
     }
     // SAFETY: As returned.
-    Some((
-        unsafe { core::slice::from_raw_parts(options, len as usize) },
-        plain,
-    ))
+    let options = unsafe { core::slice::from_raw_parts(options, len as usize) };
+    Some((options, plain))
 }
 
 /// Puts the option into a packet at the local output hook. False if there is no room.
@@ -412,8 +410,8 @@ unsafe fn syn_ack(
     let mut buf = [0; MAX_OPTIONS];
     let mut place = ptr::null_mut();
     // SAFETY: The request exists as long as the packet; there is room for all options.
-    let len =
-        unsafe { bindings::tcp_request_syn_options(req, buf.as_mut_ptr(), &mut place) } as usize;
+    let len = unsafe { bindings::tcp_request_syn_options(req, buf.as_mut_ptr(), &mut place) };
+    let len = len as usize;
     let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), option) else {
         return ACCEPT;
     };
