@@ -333,6 +333,8 @@ __rust_helper enum kapi_syn_kind rust_helper_tcp_syn_kind(struct sk_buff *skb, u
 		return KAPI_SYN_NONE;
 
 	/* In a tunnel, headers are pushed in front of a segment which was here before. */
+	if (skb_network_offset(skb))
+		return KAPI_SYN_NONE;
 	if (pf == NFPROTO_IPV4) {
 		if (ip_hdr(skb)->protocol != IPPROTO_TCP ||
 		    skb_transport_offset(skb) != ip_hdrlen(skb))
