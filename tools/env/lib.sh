@@ -99,7 +99,8 @@ native_host() {
 # in_env CMD...: runs a command where the tool chain is.
 in_env() {
 	if native_host; then
-		"$@"
+		# The distribution's tools, not those of the user.
+		PATH=/usr/bin:/bin:/usr/sbin:/sbin:$PATH "$@"
 	else
 		"$env_dir/enter" -- "$@"
 	fi

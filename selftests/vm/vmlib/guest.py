@@ -127,7 +127,9 @@ class Guest:
             append += ["smc_shell=1", f"smc_rows={size.lines}", f"smc_cols={size.columns}"]
             append += [f"smc_term={os.environ.get('TERM', 'linux')}"]
         append += o.append
-        args = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+        # A guest does not outlive whoever started it.
+        args = ["setpriv", "--pdeathsig", "KILL", QEMU]
+        args += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         args += ["-name", f"smc-{self.role}", "-M", "q35", "-m", str(o.memory), "-smp", str(o.smp)]
         if accel == "kvm":
             args += ["-accel", "kvm", "-cpu", "host"]
@@ -186,9 +188,17 @@ class Guest:
         except (FileNotFoundError, ValueError):
             return None
 
+    def wait(self, seconds):
+        """Gives it time to switch off."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+
     def kill(self):
-        """Pulls the plug."""
-        if self.process and self.process.poll() is None:
-            self.process.kill()
+        """Pulls the plug, if it is still in."""
         if self.process:
+            self.process.kill()
             self.process.wait()
+            if self.process.stdout:
+                self.process.stdout.close()
