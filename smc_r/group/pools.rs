@@ -26,8 +26,11 @@ use crate::{
 /// RMBs of one group at most, ours and the peer's each (RFC 7609 section 2.1).
 const MAX_RMBS: usize = 255;
 
-/// Memory that one RMB aims at, in bytes; cut into as many elements as fit.
+/// Memory that the first RMBs of a group aim at, in bytes; cut into as many elements as fit.
 const RMB_BYTES: u32 = 512 * 1024;
+
+/// How often that is doubled, as a group that grows needs more and more of them.
+const RMB_DOUBLINGS: usize = 2;
 
 /// Send rings that are kept for later connections.
 const MAX_IDLE_RINGS: usize = 64;
@@ -127,6 +130,8 @@ pub(crate) struct PooledRing {
 
 struct Entry {
     rmb: Arc<GroupRmb>,
+    /// The size that was asked for; its elements are smaller if memory was short.
+    wanted: RmbeSize,
     elements: Elements,
 }
 
@@ -161,7 +166,7 @@ impl Pools {
     /// A free element of this size in an RMB that the peer knows.
     pub(super) fn take(&mut self, size: RmbeSize) -> Taken {
         let mut pending = None;
-        for entry in self.rmbs.iter_mut().filter(|entry| entry.rmb.size == size) {
+        for entry in self.rmbs.iter_mut().filter(|entry| entry.wanted == size) {
             match entry.rmb.known() {
                 Known::Yes => {
                     if let Some(element) = entry.alloc() {
@@ -188,7 +193,8 @@ impl Pools {
         if self.rmbs.len() >= MAX_RMBS {
             return Err(ENOBUFS);
         }
-        let (memory, size) = allocate(wanted)?;
+        let same = self.rmbs.iter().filter(|entry| entry.wanted == wanted).count();
+        let (memory, size) = allocate(wanted, RMB_BYTES << (same / 2).min(RMB_DOUBLINGS))?;
         let key = link.alloc_key(&memory)?;
         let id = RmbId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
@@ -211,6 +217,7 @@ impl Pools {
         }
         let entry = Entry {
             rmb: rmb.clone(),
+            wanted,
             elements: Elements::new(size, count),
         };
         self.rmbs.push(entry, GFP_KERNEL)?;
@@ -305,10 +312,10 @@ impl Entry {
     }
 }
 
-/// Memory for an RMB: as many elements as make up [`RMB_BYTES`], of a smaller size if need be.
-fn allocate(mut size: RmbeSize) -> Result<(Arc<Rmb>, RmbeSize)> {
+/// Memory for an RMB: as many elements as make up `bytes`, of a smaller size if need be.
+fn allocate(mut size: RmbeSize, bytes: u32) -> Result<(Arc<Rmb>, RmbeSize)> {
     loop {
-        let count = (RMB_BYTES / size.bytes()).clamp(1, 255);
+        let count = (bytes / size.bytes()).clamp(1, 255);
         match (Rmb::new(size, count), size.smaller()) {
             (Ok(rmb), _) => return Ok((rmb, size)),
             (Err(_), Some(smaller)) => size = smaller,

@@ -15,6 +15,8 @@ pub const ENOENT: i32 = 2;
 pub const EPERM: i32 = 1;
 /// Permission denied.
 pub const EACCES: i32 = 13;
+/// Not supported: a family without the command.
+pub const EOPNOTSUPP: i32 = 95;
 
 /// What to do when the family is missing.
 pub const NO_SMC_HINT: &str =

@@ -262,6 +262,14 @@ pub struct Status {
     pub fallbacks: u64,
 }
 
+/// Takes the refusal of a command that an implementation does not have for the lack of an answer.
+fn if_supported<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(Error::Kernel(errno, _)) if errno == sys::EOPNOTSUPP => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 impl Status {
     fn read(source: &mut dyn Source) -> Result<Self, Error> {
         let system = SystemInfo::read(source)?;
@@ -273,8 +281,8 @@ impl Status {
         Ok(Self {
             module: sys::module(),
             system,
-            ueids: system::ueids(source)?,
-            handshake_limit: system::handshake_limit(source)?,
+            ueids: if_supported(system::ueids(source))?.unwrap_or_default(),
+            handshake_limit: if_supported(system::handshake_limit(source))?.flatten(),
             devices: devices.len(),
             active_ports: ports.filter(|port| port.active).count(),
             groups: groups.len(),
