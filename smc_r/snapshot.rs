@@ -17,7 +17,7 @@ use smc_proto::{conn::Diag, group::Role, wire::Gid};
 use crate::{
     group::Group,
     link::Link,
-    socket::{Phase, SmcSocket}, //
+    socket::{sk_state, Phase, SmcSocket}, //
 };
 
 /// What carries the data of a socket.
@@ -108,7 +108,10 @@ impl Snapshot {
         Some(Self {
             number,
             kind: sk.kind(),
-            state: sk.state(),
+            state: match phase {
+                Phase::Idle | Phase::Connecting => sk_state::INIT,
+                _ => sk.state(),
+            },
             mode,
             shutdown,
             local: tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()),
