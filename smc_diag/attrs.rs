@@ -70,7 +70,9 @@ impl<const N: usize> Fields<N> {
     }
 
     fn cursor(&mut self, cursor: Cursor) -> &mut Self {
-        self.put(&[0; 2]).put(&cursor.wrap().to_ne_bytes()).u32(cursor.offset())
+        self.put(&[0; 2])
+            .put(&cursor.wrap().to_ne_bytes())
+            .u32(cursor.offset())
     }
 }
 
@@ -97,9 +99,9 @@ pub(crate) fn put(message: &mut Writer<'_>, socket: &Snapshot, wanted: Wanted) -
 /// The 16 bytes of an address: IPv4 is in the first word.
 fn address(addr: Option<SockAddr>) -> [u8; 16] {
     match addr {
-        Some(SockAddr::V4 { addr: [a, b, c, d], .. }) => {
-            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-        }
+        Some(SockAddr::V4 {
+            addr: [a, b, c, d], ..
+        }) => [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         Some(SockAddr::V6 { addr, .. }) => addr,
         _ => [0; 16],
     }

@@ -6,7 +6,7 @@
 //! An answer takes as many calls as it has buffers. Where it stopped is kept as two numbers: the
 //! family, and the last socket that was written.
 
-use kapi::{diag, errno::*, sock::Family};
+use kapi::{diag, errno::EINVAL, sock::Family};
 use kernel::prelude::*;
 use smc_r::snapshot;
 
@@ -33,7 +33,11 @@ impl Wanted {
 
     /// Is this attribute asked for? Each has a bit, from attribute 1 on.
     pub(crate) fn has(self, attr: u16) -> bool {
-        self.ext.checked_shr(u32::from(attr).wrapping_sub(1)).unwrap_or(0) & 1 != 0
+        self.ext
+            .checked_shr(u32::from(attr).wrapping_sub(1))
+            .unwrap_or(0)
+            & 1
+            != 0
     }
 }
 

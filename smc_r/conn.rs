@@ -11,12 +11,17 @@
 //! runs the timers and takes a finished connection apart.
 
 use kapi::{
-    errno::*,
+    errno::{
+        ECONNABORTED,
+        ECONNRESET, //
+    },
     sock::{state as tcp_state, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
     util::now_ms,
     workqueue, //
 };
-use kernel::{prelude::*, sync::{
+use kernel::{
+    prelude::*,
+    sync::{
         atomic::{Acquire, Relaxed, Release},
         Arc, //
     }, //
@@ -90,6 +95,8 @@ pub(crate) struct Connection {
     _in_use: InUse,
     /// The program has been given the error that ended the connection.
     reported: bool,
+    /// The peer has given its buffer to another connection: it is not ours to release.
+    superseded: bool,
 }
 
 /// What the socket calls want to know at a glance.
@@ -144,6 +151,7 @@ impl Connection {
                 tcp_reset: false,
                 _in_use: in_use,
                 reported: false,
+                superseded: false,
             },
             GFP_KERNEL,
         )?)
@@ -159,6 +167,12 @@ impl Connection {
         self.peer.place
     }
 
+    /// Whether the peer's buffer is the one at `place`, which now belongs to another connection.
+    pub(crate) fn supersede(&mut self, place: PeerElement) -> bool {
+        self.superseded |= self.peer.place == place;
+        self.superseded
+    }
+
     /// Takes in a message of the peer. `conn` lock held.
     fn handle_cdc(&mut self, cdc: &Cdc) -> Events {
         if cdc.prod_flags.blocked {
@@ -168,7 +182,9 @@ impl Connection {
         self.core.handle_cdc(cdc, |at| {
             let mut byte = [0];
             // The core names places inside the element only; 0 is what an unwritten one holds.
-            let _ = rmb.pages().read(start.saturating_add(at as usize), &mut byte);
+            let _ = rmb
+                .pages()
+                .read(start.saturating_add(at as usize), &mut byte);
             byte[0]
         })
     }
@@ -198,13 +214,20 @@ impl Connection {
                 };
                 count += 1;
             }
-            let posted = self.link.post(&Chain {
+            let chain = Chain {
                 ring: Some(&self.ring.map),
                 writes: writes.get(..count).unwrap_or(&[]),
                 message: &transmit.cdc.emit(),
                 cookie: Cookie::data(self.token, transmit.ticket.number()).into(),
                 class: Class::Data,
-            });
+            };
+            let mut posted = self.link.post(&chain);
+            if posted == Err(PostError::Busy) {
+                // Slots may have come free, and those who wait been called, just before we were in
+                // the queue: now that we are, the second refusal is one that will be called back.
+                self.group.wait_for_room(self.token);
+                posted = self.link.post(&chain);
+            }
             match posted {
                 Ok(()) => {
                     self.group.ns.stats.transmitted(transmit.data_len());
@@ -214,7 +237,6 @@ impl Connection {
                 }
                 Err(PostError::Busy) => {
                     self.core.unpost(transmit.ticket);
-                    self.group.wait_for_room(self.token);
                     break;
                 }
                 Err(PostError::Down | PostError::Invalid) => {
@@ -268,10 +290,7 @@ fn errno(error: ConnError) -> Error {
 
 /// Does `action` on the connection, posts what follows from it, and wakes whom it concerns. Any
 /// context up to softirq. `None` without a connection.
-fn with<R>(
-    sk: &Sk<SmcSocket>,
-    action: impl FnOnce(&mut Connection) -> (R, Events),
-) -> Option<R> {
+fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Events)) -> Option<R> {
     let mut guard = sk.conn.lock();
     let connection = (*guard).as_mut()?;
     let (result, mut events) = action(connection);
@@ -288,7 +307,10 @@ fn with<R>(
         if connection.core.read_shut() {
             sk.add_shutdown(RCV_SHUTDOWN);
         }
-        if matches!(state, State::Closed | State::ProcessAbort | State::PeerAbortWait) {
+        if matches!(
+            state,
+            State::Closed | State::ProcessAbort | State::PeerAbortWait
+        ) {
             sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
         }
     }
@@ -341,6 +363,8 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     if !group.is_usable() {
         link_failed(sk);
     }
+    // What happened to TCP in the meantime was told to the rendezvous, which is over.
+    tcp_event(sk);
 }
 
 /// A CDC message for this connection came in. Softirq.
@@ -359,7 +383,10 @@ pub(crate) fn sent(sk: &SocketRef, token: ConnToken, ticket: u32, ok: bool) {
         if connection.token != token {
             return ((), Events::default());
         }
-        ((), connection.core.handle_sent(Ticket::from_number(ticket), ok))
+        (
+            (),
+            connection.core.handle_sent(Ticket::from_number(ticket), ok),
+        )
     });
 }
 
@@ -381,8 +408,8 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
     let reset = tcp.err() != 0 || tcp.state() == tcp_state::CLOSE;
     if reset {
         with(sk, |connection| ((), connection.core.handle_tcp_reset()));
-    } else if tcp.inq() != 0 {
-        // No TCP payload may follow the rendezvous.
+    } else if tcp.inq() > u32::from(tcp.shutdown_mask() & RCV_SHUTDOWN != 0) {
+        // No TCP payload may follow the rendezvous. A FIN may, counts as a byte, and says nothing.
         sk.ns.stats.violation();
         with(sk, |connection| ((), connection.core.handle_tcp_reset()));
     }
@@ -401,7 +428,10 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     };
     let core = &connection.core;
     let over = core.error().is_some()
-        || matches!(core.state(), State::Closed | State::ProcessAbort | State::PeerAbortWait);
+        || matches!(
+            core.state(),
+            State::Closed | State::ProcessAbort | State::PeerAbortWait
+        );
     Status {
         readable: core.readable() as usize,
         queued: core.send_queued() as usize,
@@ -447,14 +477,19 @@ pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing
         return Err(EPIPE);
     }
     let max = u32::try_from(max).unwrap_or(u32::MAX);
-    Ok((connection.ring.ring.clone(), connection.core.send_spans(max)))
+    Ok((
+        connection.ring.ring.clone(),
+        connection.core.send_spans(max),
+    ))
 }
 
 /// Hands over `n` bytes that were copied to where [`begin_send`] said. Gives how many were taken.
 pub(crate) fn commit_send(sk: &Sk<SmcSocket>, n: usize, flags: SendFlags) -> usize {
     let n = u32::try_from(n).unwrap_or(u32::MAX);
-    with(sk, |connection| (connection.core.send_commit(n, flags), Events::default()))
-        .unwrap_or(0) as usize
+    with(sk, |connection| {
+        (connection.core.send_commit(n, flags), Events::default())
+    })
+    .unwrap_or(0) as usize
 }
 
 /// The next unread bytes, from `skip` on, `max` at most, and where they are in the RMB.
@@ -469,13 +504,19 @@ pub(crate) fn begin_recv(
     let max = u32::try_from(max).unwrap_or(u32::MAX);
     let skip = u32::try_from(skip).unwrap_or(u32::MAX);
     let spans = connection.core.recv_spans(skip, max);
-    Some((connection.element.rmb().clone(), connection.element.offset(), spans))
+    Some((
+        connection.element.rmb().clone(),
+        connection.element.offset(),
+        spans,
+    ))
 }
 
 /// `n` bytes have been read.
 pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) {
     let n = u32::try_from(n).unwrap_or(u32::MAX);
-    with(sk, |connection| (connection.core.recv_commit(n), Events::default()));
+    with(sk, |connection| {
+        (connection.core.recv_commit(n), Events::default())
+    });
 }
 
 /// Pushes out what waits for more.
@@ -490,7 +531,9 @@ pub(crate) fn push(sk: &Sk<SmcSocket>) {
 
 /// `SO_OOBINLINE` has changed.
 pub(crate) fn set_oob_inline(sk: &Sk<SmcSocket>, on: bool) {
-    with(sk, |connection| (connection.core.set_oob_inline(on), Events::default()));
+    with(sk, |connection| {
+        (connection.core.set_oob_inline(on), Events::default())
+    });
 }
 
 /// `shutdown(SHUT_WR)`.
@@ -519,20 +562,30 @@ pub(crate) fn close(sk: &Sk<SmcSocket>, abort: bool) {
     }
 }
 
+/// Aborts the connection; the program keeps its socket.
+pub(crate) fn abort(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.abort()));
+}
+
 /// True once everything sent is known to have reached the peer, or never will.
 pub(crate) fn is_drained(sk: &Sk<SmcSocket>) -> bool {
     with(sk, |connection| {
         let core = &mut connection.core;
         core.sync_sent();
-        (core.error().is_some() || core.send_queued() == 0, Events::default())
+        (
+            core.error().is_some() || core.send_queued() == 0,
+            Events::default(),
+        )
     })
     .unwrap_or(true)
 }
 
 /// The urgent byte (`MSG_OOB`), taken or only looked at.
 pub(crate) fn recv_urgent(sk: &Sk<SmcSocket>, peek: bool) -> Result<u8, UrgentError> {
-    with(sk, |connection| (connection.core.recv_urgent(peek), Events::default()))
-        .unwrap_or(Err(UrgentError::End))
+    with(sk, |connection| {
+        (connection.core.recv_urgent(peek), Events::default())
+    })
+    .unwrap_or(Err(UrgentError::End))
 }
 
 /// Timers, the reset of TCP, and the end. Work item.
@@ -576,11 +629,13 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
         ring,
         element,
         peer,
+        superseded,
         ..
     } = KBox::into_inner(connection);
     // A peer that never said that it is through may still write: its element is not reused.
     let reusable = heard.closed || heard.aborted;
-    group.connection_gone(token, ring, element, peer.place, reusable);
+    let place = (!superseded).then_some(peer.place);
+    group.connection_gone(token, ring, element, place, reusable);
     sk.set_state(sk_state::CLOSED);
     // Set before `close` took the lock under which the connection was taken out.
     if sk.released.load(Acquire) != 0 {

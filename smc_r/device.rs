@@ -232,7 +232,11 @@ impl Want {
         };
         // A GID writes an IPv4 address as IPv6 does.
         let mapped = source.to_ipv4_mapped().is_some();
-        let extra = if mapped && self.source.is_ipv4() { 96 } else { 0 };
+        let extra = if mapped && self.source.is_ipv4() {
+            96
+        } else {
+            0
+        };
         let bits = u32::from(self.prefix_len).saturating_add(extra).min(128);
         let differ = u128::from(source) ^ u128::from_be_bytes(*gid);
         if differ == 0 {

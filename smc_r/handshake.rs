@@ -10,7 +10,12 @@
 use core::ops::ControlFlow;
 
 use kapi::{
-    errno::*,
+    errno::{
+        ECONNABORTED,
+        ECONNRESET,
+        ENOTCONN,
+        EPROTO, //
+    },
     new_delayed_work,
     new_spinlock_bh,
     sock::state as tcp_state,
@@ -101,7 +106,9 @@ impl workqueue::Handler<Arc<Handshake>> for Run {
 /// Where the rendezvous is.
 enum Machine {
     /// TCP is not connected yet, or it is not decided what follows.
-    Tcp { smc: bool },
+    Tcp {
+        smc: bool,
+    },
     Client(KBox<Client>),
     Server(KBox<Server>),
     Over,
@@ -220,12 +227,16 @@ impl Handshake {
                 }
             }
             if self.feed(&mut state).is_break() {
-                break state.machine.rendezvous().and_then(|machine| machine.next_deadline());
+                break state
+                    .machine
+                    .rendezvous()
+                    .and_then(|machine| machine.next_deadline());
             }
         };
         if let Some(deadline) = deadline {
             let ms = u32::try_from(deadline.since(now())).unwrap_or(u32::MAX);
-            self.work.enqueue_after(self.sk.ns.queue(), self.clone(), ms);
+            self.work
+                .enqueue_after(self.sk.ns.queue(), self.clone(), ms);
         }
     }
 
@@ -299,15 +310,18 @@ impl Handshake {
         if state.choosing && !machine.is_over() {
             self.contact(state);
         }
-        self.act(state)?;
-        if self.read(state).is_continue() {
+        if self.act(state).is_continue() && self.read(state).is_continue() {
             return self.act(state);
         }
         // Last: what has come in time counts, however late we are.
         if let Some(machine) = state.machine.rendezvous() {
             machine.handle_timeout(now());
+            if machine.is_over() {
+                // It does not matter any more what TCP has not taken.
+                state.outgoing = None;
+            }
         }
-        self.act(state)?;
+        let _ = self.act(state);
         ControlFlow::Break(())
     }
 
@@ -532,7 +546,11 @@ impl Handshake {
                 alert: alert_token(token),
             },
         };
-        Some(if first { Contact::First(local) } else { Contact::Subsequent(local) })
+        Some(if first {
+            Contact::First(local)
+        } else {
+            Contact::Subsequent(local)
+        })
     }
 
     fn ring(&self, group: &Group, link: &Link) -> Result<PooledRing> {
@@ -567,9 +585,16 @@ impl Handshake {
         };
         let size = RmbeSize::for_bytes(wanted).min(RmbeSize::MAX_SEND);
         if first {
-            return group.first_element(link, size).map(Some).map_err(|_| Diagnosis::MEMORY);
+            return group
+                .first_element(link, size)
+                .map(Some)
+                .map_err(|_| Diagnosis::MEMORY);
         }
-        if draft.pending.take().is_some_and(|rmb| rmb.known() == Known::Refused) {
+        if draft
+            .pending
+            .take()
+            .is_some_and(|rmb| rmb.known() == Known::Refused)
+        {
             return Err(Diagnosis::REGISTER_RMB);
         }
         // Wait first, look then: the news may come in between.
@@ -611,7 +636,10 @@ impl Handshake {
                 .connect(peer)
                 .map_err(|_| Diagnosis::READY_LINK)
                 .and_then(|()| {
-                    element.group_rmb().register().map_err(|_| Diagnosis::REGISTER_RMB)
+                    element
+                        .group_rmb()
+                        .register()
+                        .map_err(|_| Diagnosis::REGISTER_RMB)
                 }),
             _ => Err(Diagnosis::INTERNAL),
         };
@@ -653,17 +681,15 @@ impl Handshake {
                 return;
             }
         };
-        self.sk.ns.stats.established(self.side(), peer.first_contact);
+        self.sk
+            .ns
+            .stats
+            .established(self.side(), peer.first_contact);
         conn::install(&self.sk, connection);
         self.finished(true);
     }
 
-    fn build(
-        &self,
-        draft: &mut Draft,
-        peer: &Peer,
-        was_server: bool,
-    ) -> Result<KBox<Connection>> {
+    fn build(&self, draft: &mut Draft, peer: &Peer, was_server: bool) -> Result<KBox<Connection>> {
         let (group, _) = draft.group.clone().ok_or(EPROTO)?;
         if was_server && !peer.first_contact {
             // The client may have chosen another link than ours (RFC 7609 section 3.5.2.3).
@@ -721,12 +747,7 @@ impl Handshake {
     }
 
     /// The connection is plain TCP from here on.
-    fn fell_back(
-        self: &Arc<Self>,
-        state: &mut State,
-        reason: Diagnosis,
-        peer: Option<Diagnosis>,
-    ) {
+    fn fell_back(self: &Arc<Self>, state: &mut State, reason: Diagnosis, peer: Option<Diagnosis>) {
         state.machine = Machine::Over;
         self.give_up(&mut state.draft, true);
         self.sk.set_fallback(reason, peer);
@@ -760,7 +781,11 @@ impl Handshake {
         }
         self.sk.set_err(error);
         self.sk.set_state(sk_state::INIT);
-        self.sk.set_phase(if self.listener.is_some() { Phase::Dead } else { Phase::Idle });
+        self.sk.set_phase(if self.listener.is_some() {
+            Phase::Dead
+        } else {
+            Phase::Idle
+        });
         self.finished(false);
     }
 
@@ -775,6 +800,9 @@ impl Handshake {
         }
         match &self.listener {
             None => {
+                if ok {
+                    self.sk.connected();
+                }
                 self.sk.wake_state_change();
                 if ok {
                     self.sk.wake_writable();

@@ -5,7 +5,7 @@
 //! Everything here runs where the transport's completions do, in softirq: spin locks (BH) only, no
 //! allocation that may sleep.
 
-use kapi::{errno::*, util::now_ms};
+use kapi::{errno::ENOTCONN, util::now_ms};
 use kernel::{
     prelude::*,
     sync::{
@@ -61,7 +61,10 @@ impl Cookie {
     }
 
     fn parts(self) -> (Option<ConnToken>, u32) {
-        (ConnToken::new((self.0 >> Self::TOKEN_SHIFT) as u32), self.0 as u32)
+        (
+            ConnToken::new((self.0 >> Self::TOKEN_SHIFT) as u32),
+            self.0 as u32,
+        )
     }
 
     fn note(number: u32) -> Option<Note> {

@@ -100,7 +100,11 @@ fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diag
         prefix_len,
         roce_v2: true,
     };
-    sk.ns.shared.devices.find(&want).ok_or(Diagnosis::NO_SMC_R_DEVICE)
+    sk.ns
+        .shared
+        .devices
+        .find(&want)
+        .ok_or(Diagnosis::NO_SMC_R_DEVICE)
 }
 
 /// The Proposal of a client, and the port it names. Process context.
@@ -114,7 +118,10 @@ pub(crate) fn proposal(
     let path = find(sk, &route, source)?;
     let prefixes = match source {
         IpAddr::V4(addr) => {
-            let len = route.dev.ipv4_prefix(addr.octets()).ok_or(Diagnosis::CONFIGURATION)?;
+            let len = route
+                .dev
+                .ipv4_prefix(addr.octets())
+                .ok_or(Diagnosis::CONFIGURATION)?;
             Prefixes::V4(Ipv4Subnet::of(addr.octets(), len).ok_or(Diagnosis::CONFIGURATION)?)
         }
         IpAddr::V6(_) => {

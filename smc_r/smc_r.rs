@@ -35,6 +35,7 @@ mod device;
 mod group;
 mod handshake;
 mod link;
+mod netlink;
 mod netns;
 mod path;
 mod shown;
@@ -44,6 +45,7 @@ mod stats;
 mod transport;
 
 use kapi::{
+    genl,
     pernet,
     sock,
     tcp,
@@ -55,6 +57,7 @@ use kernel::{prelude::*, sync::Arc};
 use crate::{
     device::{DeviceTable, DeviceUpcalls, Devices},
     group::Groups,
+    netlink::SmcFamily,
     netns::{Netns, NETNS},
     socket::SmcSocket, //
 };
@@ -98,6 +101,7 @@ impl Drop for Drained {
 
 /// Everything that is registered, in the order in which it goes.
 struct SmcR {
+    _netlink: genl::Registration<SmcFamily>,
     _sockets: sock::Registration<SmcSocket>,
     _option: tcp_option::Registration,
     _namespaces: pernet::Registration<Netns>,
@@ -125,6 +129,7 @@ impl kernel::Module for SmcR {
         let option = tcp_option::Registration::new(smc_proto::tcp_option::OPTION)?;
         let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
         Ok(Self {
+            _netlink: genl::Registration::new(module)?,
             _sockets: sockets,
             _option: option,
             _namespaces: namespaces,

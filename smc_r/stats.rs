@@ -3,13 +3,13 @@
 //! Counters of a namespace. 64 bits each; all but those of buffers in use only ever go up.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
     },
-    new_mutex,
 };
 use smc_proto::wire::Diagnosis;
 

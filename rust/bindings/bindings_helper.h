@@ -37,6 +37,10 @@
 #include "../helpers/helpers.h"
 
 /* Macros which `bindgen` does not evaluate. */
+/* Enumerations which bindgen treats differently from kernel to kernel. */
+const unsigned int RUST_CONST_HELPER_DMA_TO_DEVICE = DMA_TO_DEVICE;
+const unsigned int RUST_CONST_HELPER_DMA_BIDIRECTIONAL = DMA_BIDIRECTIONAL;
+
 const unsigned int RUST_CONST_HELPER_EPOLLIN = (unsigned int)EPOLLIN;
 const unsigned int RUST_CONST_HELPER_EPOLLPRI = (unsigned int)EPOLLPRI;
 const unsigned int RUST_CONST_HELPER_EPOLLOUT = (unsigned int)EPOLLOUT;

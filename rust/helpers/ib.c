@@ -68,13 +68,13 @@ __rust_helper int rust_helper_ib_post_recv(struct ib_qp *qp, const struct ib_rec
 }
 
 __rust_helper u64 rust_helper_ib_dma_map_single(struct ib_device *device, void *addr, size_t len,
-				  enum dma_data_direction direction)
+				  unsigned int direction)
 {
 	return ib_dma_map_single(device, addr, len, direction);
 }
 
 __rust_helper void rust_helper_ib_dma_unmap_single(struct ib_device *device, u64 addr, size_t len,
-				     enum dma_data_direction direction)
+				     unsigned int direction)
 {
 	ib_dma_unmap_single(device, addr, len, direction);
 }
@@ -85,25 +85,25 @@ __rust_helper int rust_helper_ib_dma_mapping_error(struct ib_device *device, u64
 }
 
 __rust_helper int rust_helper_ib_dma_map_sg(struct ib_device *device, struct scatterlist *sg, int nents,
-			      enum dma_data_direction direction)
+			      unsigned int direction)
 {
 	return ib_dma_map_sg(device, sg, nents, direction);
 }
 
 __rust_helper void rust_helper_ib_dma_unmap_sg(struct ib_device *device, struct scatterlist *sg, int nents,
-				 enum dma_data_direction direction)
+				 unsigned int direction)
 {
 	ib_dma_unmap_sg(device, sg, nents, direction);
 }
 
 __rust_helper void rust_helper_ib_dma_sync_single_for_cpu(struct ib_device *device, u64 addr, size_t len,
-					    enum dma_data_direction direction)
+					    unsigned int direction)
 {
 	ib_dma_sync_single_for_cpu(device, addr, len, direction);
 }
 
 __rust_helper void rust_helper_ib_dma_sync_single_for_device(struct ib_device *device, u64 addr, size_t len,
-					       enum dma_data_direction direction)
+					       unsigned int direction)
 {
 	ib_dma_sync_single_for_device(device, addr, len, direction);
 }

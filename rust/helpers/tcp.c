@@ -246,9 +246,13 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 	to->sk_flags = (to->sk_flags & ~flags) | (from->sk_flags & flags);
 	to->sk_reuse = from->sk_reuse;
 	to->sk_reuseport = from->sk_reuseport;
-	to->sk_ipv6only = from->sk_ipv6only;
+	/* Set on the inner socket alone, as an option of its level. */
+	if (child)
+		to->sk_ipv6only = from->sk_ipv6only;
 	to->sk_bound_dev_if = from->sk_bound_dev_if;
-	to->sk_priority = from->sk_priority;
+	/* IP_TOS sets the inner socket's as well. */
+	if (child || from->sk_priority)
+		to->sk_priority = from->sk_priority;
 	to->sk_mark = from->sk_mark;
 	to->sk_sndtimeo = from->sk_sndtimeo;
 	to->sk_rcvtimeo = from->sk_rcvtimeo;

@@ -141,10 +141,10 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    pub(super) fn as_raw(self) -> bindings::dma_data_direction {
+    pub(super) fn as_raw(self) -> c_uint {
         match self {
-            Self::ToDevice => bindings::dma_data_direction_DMA_TO_DEVICE,
-            Self::Both => bindings::dma_data_direction_DMA_BIDIRECTIONAL,
+            Self::ToDevice => bindings::DMA_TO_DEVICE,
+            Self::Both => bindings::DMA_BIDIRECTIONAL,
         }
     }
 }

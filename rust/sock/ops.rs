@@ -99,8 +99,12 @@ where
     // SAFETY: As above.
     let extra = unsafe { &raw mut (*this).extra }.cast::<MaybeUninit<Extra>>();
 
+    #[cfg(pin_init_before_7_3)]
     // SAFETY: `data` is valid for writes; a sock never moves, and is not used if this fails.
     unsafe { init.__pinned_init(data.cast()) }?;
+    #[cfg(not(pin_init_before_7_3))]
+    // SAFETY: As above.
+    unsafe { pin_init::raw_try_init(data.cast(), init) }?;
 
     // From here on the sock is destroyed by our destructor, and the type invariant holds.
     // SAFETY: The sock exists and is ours alone.

@@ -2,7 +2,7 @@
 
 //! All link groups of this host, and the choice between them.
 
-use kapi::errno::*;
+use kapi::errno::ENOBUFS;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -80,7 +80,9 @@ impl Groups {
             }
             let found = group.flow.lock().flow.find_port(mac, gid);
             let fits = found.filter(|link| {
-                group.link(*link).is_some_and(|link| link.path.same_port(path) && link.is_up())
+                group
+                    .link(*link)
+                    .is_some_and(|link| link.path.same_port(path) && link.is_up())
             });
             if let Some(link) = fits {
                 if let Some(token) = group.add_connection() {
@@ -152,7 +154,11 @@ impl Groups {
 
     /// The group that comes after number `number`, in the order of their making.
     pub(crate) fn after(&self, number: u64) -> Option<Arc<Group>> {
-        self.list.lock().iter().find(|group| group.number > number).cloned()
+        self.list
+            .lock()
+            .iter()
+            .find(|group| group.number > number)
+            .cloned()
     }
 
     /// The number of links that use a port.

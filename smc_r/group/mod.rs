@@ -11,7 +11,10 @@ mod pools;
 mod table;
 
 use kapi::{
-    errno::*,
+    errno::{
+        ENOBUFS,
+        ENOTCONN, //
+    },
     new_delayed_work,
     new_spinlock_bh,
     spinlock_bh::{SpinLockBh, SpinLockBhGuard},
@@ -272,7 +275,11 @@ impl Group {
     ) -> R {
         let mut guard = self.flow.lock();
         let state = &mut *guard;
-        let result = action(&mut state.flow, &mut PeerTable::new(&mut state.peers), now());
+        let result = action(
+            &mut state.flow,
+            &mut PeerTable::new(&mut state.peers),
+            now(),
+        );
         self.flush(&mut guard);
         drop(guard);
         self.service.rearm(self.ns.queue(), self.clone(), 0);
@@ -283,9 +290,18 @@ impl Group {
     fn flush(&self, state: &mut SpinLockBhGuard<'_, FlowState>) {
         while let Some(send) = state.held.take().or_else(|| state.flow.poll_send()) {
             let posted = self.link(send.link).map(|link| {
-                link.post(&Chain::control(&send.message, Cookie::llc(send.note).into()))
+                link.post(&Chain::control(
+                    &send.message,
+                    Cookie::llc(send.note).into(),
+                ))
             });
             match posted {
+                Some(Err(PostError::Busy)) if self.backlog.load(Relaxed) == 0 => {
+                    // A slot may have come free just before we said that we wait for one.
+                    self.backlog.store(1, Relaxed);
+                    state.held = Some(send);
+                    continue;
+                }
                 Some(Err(PostError::Busy)) => {
                     state.held = Some(send);
                     break;
@@ -354,7 +370,7 @@ impl Group {
         token: ConnToken,
         ring: PooledRing,
         element: OwnElement,
-        peer: PeerElement,
+        peer: Option<PeerElement>,
         reusable: bool,
     ) {
         let reference = self.table.lock().release(token);
@@ -364,7 +380,9 @@ impl Group {
             pools.give_back_ring(ring);
         }
         self.with_flow(|flow, peers, now| {
-            peers.release(peer);
+            if let Some(peer) = peer {
+                peers.release(peer);
+            }
             flow.remove_connection(now);
         });
         drop(reference);
@@ -377,22 +395,16 @@ impl Group {
 
     /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
     /// has forgotten that one (RFC 7609 section 4.4.2). Process context.
-    pub(crate) fn claim(
-        &self,
-        link: LinkIx,
-        element: &Element,
-    ) -> Result<PeerElement, TableError> {
+    pub(crate) fn claim(&self, link: LinkIx, element: &Element) -> Result<PeerElement, TableError> {
         let claim = {
             let mut guard = self.flow.lock();
             PeerTable::new(&mut guard.peers).claim(link, element)?
         };
         if let Claim::TakenOver(place) = claim {
             self.for_each_connection(|sk| {
-                let same = sk
-                    .conn
-                    .lock()
-                    .as_ref()
-                    .is_some_and(|connection| connection.peer_place() == place);
+                let same = (*sk.conn.lock())
+                    .as_mut()
+                    .is_some_and(|connection| connection.supersede(place));
                 if same {
                     conn::link_failed(sk);
                 }
@@ -459,7 +471,12 @@ impl Group {
     }
 
     /// Gives buffers back that no connection came to use. Process context.
-    pub(crate) fn give_back(&self, element: Option<&OwnElement>, ring: Option<PooledRing>, reusable: bool) {
+    pub(crate) fn give_back(
+        &self,
+        element: Option<&OwnElement>,
+        ring: Option<PooledRing>,
+        reusable: bool,
+    ) {
         let mut pools = self.pools.lock();
         if let Some(element) = element {
             pools.give_back(element, reusable);
@@ -472,7 +489,11 @@ impl Group {
     /// Has `handshake` woken when the first contact, or something about RMBs, is decided.
     pub(crate) fn wait(&self, handshake: Arc<Handshake>) -> Result {
         let mut waiters = self.waiters.lock();
-        if !waiters.others.iter().any(|other| Arc::ptr_eq(other, &handshake)) {
+        if !waiters
+            .others
+            .iter()
+            .any(|other| Arc::ptr_eq(other, &handshake))
+        {
             waiters.others.push(handshake, GFP_ATOMIC)?;
         }
         Ok(())
@@ -482,7 +503,10 @@ impl Group {
     pub(crate) fn stop_waiting(&self, handshake: &Arc<Handshake>) {
         let gone = {
             let mut waiters = self.waiters.lock();
-            let place = waiters.others.iter().position(|other| Arc::ptr_eq(other, handshake));
+            let place = waiters
+                .others
+                .iter()
+                .position(|other| Arc::ptr_eq(other, handshake));
             place.and_then(|place| waiters.others.remove(place).ok())
         };
         drop(gone);
@@ -535,7 +559,8 @@ impl Group {
     /// The port of the link went down. A short interruption is ridden out, as TCP does; a longer one
     /// ends the link.
     pub(crate) fn port_down(self: &Arc<Self>) {
-        self.port_check.enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
+        self.port_check
+            .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
     }
 
     /// Send slots are free: those that wait for one go on, in turn. Softirq.
@@ -588,7 +613,8 @@ impl Group {
                 None => {
                     if let Some(deadline) = deadline {
                         let ms = u32::try_from(deadline.since(now())).unwrap_or(u32::MAX);
-                        self.service.enqueue_after(self.ns.queue(), self.clone(), ms);
+                        self.service
+                            .enqueue_after(self.ns.queue(), self.clone(), ms);
                     }
                     return;
                 }
@@ -671,7 +697,12 @@ impl Group {
         self.port_check.cancel();
         self.drop_spare();
         for place in 0..MAX_LINKS {
-            let link = self.links.lock().places.get_mut(place).and_then(Option::take);
+            let link = self
+                .links
+                .lock()
+                .places
+                .get_mut(place)
+                .and_then(Option::take);
             if let Some(link) = link {
                 link.shutdown();
             }
@@ -701,7 +732,11 @@ impl Group {
             number: guard.flow.link_number(place).map_or(0, LinkNum::get),
             user_id: guard.flow.user_id(),
             peer_user_id: guard.flow.peer_user_id(place).unwrap_or_default(),
-            peer_gid: guard.flow.peer_end(place).map(|end| end.gid).unwrap_or_default(),
+            peer_gid: guard
+                .flow
+                .peer_end(place)
+                .map(|end| end.gid)
+                .unwrap_or_default(),
         }
     }
 

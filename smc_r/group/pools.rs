@@ -4,7 +4,7 @@
 //! that ends gives its buffers back here, and the next one needs neither memory registration nor
 //! an exchange with the peer.
 
-use kapi::errno::*;
+use kapi::errno::ENOBUFS;
 use kernel::{
     prelude::*,
     sync::{
@@ -187,13 +187,16 @@ impl Pools {
         wanted: RmbeSize,
         known: Known,
     ) -> Result<Arc<GroupRmb>> {
-        self.rmbs.retain(|entry| {
-            !(entry.rmb.known() == Known::Refused && entry.elements.is_idle())
-        });
+        self.rmbs
+            .retain(|entry| !(entry.rmb.known() == Known::Refused && entry.elements.is_idle()));
         if self.rmbs.len() >= MAX_RMBS {
             return Err(ENOBUFS);
         }
-        let same = self.rmbs.iter().filter(|entry| entry.wanted == wanted).count();
+        let same = self
+            .rmbs
+            .iter()
+            .filter(|entry| entry.wanted == wanted)
+            .count();
         let (memory, size) = allocate(wanted, RMB_BYTES << (same / 2).min(RMB_DOUBLINGS))?;
         let key = link.alloc_key(&memory)?;
         let id = RmbId(self.next_id);
@@ -255,7 +258,11 @@ impl Pools {
             // In bounds: the element is part of the RMB.
             let _ = element.rmb().pages().zero(element.offset, len);
         }
-        let Some(entry) = self.rmbs.iter_mut().find(|entry| entry.rmb.id == element.rmb.id) else {
+        let Some(entry) = self
+            .rmbs
+            .iter_mut()
+            .find(|entry| entry.rmb.id == element.rmb.id)
+        else {
             return;
         };
         if reusable {
@@ -267,7 +274,10 @@ impl Pools {
 
     /// A send ring of `len` bytes, from the pool if there is one. Sleeps.
     pub(super) fn ring(&mut self, link: &Link, len: u32) -> Result<PooledRing> {
-        let place = self.rings.iter().position(|idle| idle.ring.len() == len as usize);
+        let place = self
+            .rings
+            .iter()
+            .position(|idle| idle.ring.len() == len as usize);
         if let Some(ring) = place.and_then(|place| self.rings.remove(place).ok()) {
             link.group.ns.stats.tx.reused();
             return Ok(ring);

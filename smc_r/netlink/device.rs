@@ -89,7 +89,10 @@ fn put_port(
     message.u8(port_attr::PNET_USR, 0)?;
     message.str(port_attr::PNETID, b"")?;
     message.u32(port_attr::NETDEV, ifindex)?;
-    message.u8(port_attr::STATE, u8::from(info.is_some_and(|info| info.active)))?;
+    message.u8(
+        port_attr::STATE,
+        u8::from(info.is_some_and(|info| info.active)),
+    )?;
     message.u8(port_attr::VALID, 1)?;
     message.u32(port_attr::LNK_CNT, u32::try_from(links).unwrap_or(u32::MAX))
 }

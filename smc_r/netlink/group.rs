@@ -114,7 +114,10 @@ fn put_group(dump: &mut Dump<'_>, group: &Group) -> Result<bool> {
         message.nest(nest::GROUP, |message| {
             message.u32(attr::ID, group.id)?;
             message.u8(attr::ROLE, u8::from(group.role == Role::Server))?;
-            message.u8(attr::TYPE, if summary.usable { SINGLE_LINK } else { NO_LINK })?;
+            message.u8(
+                attr::TYPE,
+                if summary.usable { SINGLE_LINK } else { NO_LINK },
+            )?;
             message.str(attr::PNETID, b"")?;
             // The attribute has room for the low byte only.
             message.u8(attr::VLAN_ID, group.vlan.unwrap_or(0) as u8)?;

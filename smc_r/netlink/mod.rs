@@ -81,7 +81,10 @@ impl genl::Family for SmcFamily {
 
 /// A command that lists something, and takes no attributes.
 const fn list(cmd: u8, dump: fn(&mut Dump<'_>) -> Result) -> Op {
-    Op::new(cmd).dump(dump).policy(&[(1, Kind::Reject)]).strict()
+    Op::new(cmd)
+        .dump(dump)
+        .policy(&[(1, Kind::Reject)])
+        .strict()
 }
 
 /// The state of the reader's namespace.
@@ -96,11 +99,7 @@ fn visible(dump: &Dump<'_>, ns: &Netns) -> bool {
 }
 
 /// Writes the only message of a dump.
-fn once(
-    dump: &mut Dump<'_>,
-    cmd: u8,
-    fill: impl FnOnce(&mut Writer<'_>) -> Result,
-) -> Result {
+fn once(dump: &mut Dump<'_>, cmd: u8, fill: impl FnOnce(&mut Writer<'_>) -> Result) -> Result {
     if dump.cursor()[0] == 0 && dump.message(cmd, fill)? {
         dump.cursor()[0] = 1;
     }

@@ -83,9 +83,15 @@ fn put_tech(message: &mut Writer<'_>, stats: Option<&Stats>) -> Result {
     put_buffers(message, tech::RX_RMB_STATS, rx)?;
     let plain = stats.map(|stats| &stats.counters);
     let counters = [
-        (tech::CLNT_V1_SUCC, plain.map(|plain| &plain.client_connections)),
+        (
+            tech::CLNT_V1_SUCC,
+            plain.map(|plain| &plain.client_connections),
+        ),
         (tech::CLNT_V2_SUCC, None),
-        (tech::SRV_V1_SUCC, plain.map(|plain| &plain.server_connections)),
+        (
+            tech::SRV_V1_SUCC,
+            plain.map(|plain| &plain.server_connections),
+        ),
         (tech::SRV_V2_SUCC, None),
         (tech::SENDPAGE_CNT, None),
         (tech::SPLICE_CNT, None),
@@ -100,8 +106,16 @@ fn put_tech(message: &mut Writer<'_>, stats: Option<&Stats>) -> Result {
     for (attr, counter) in counters {
         message.u64_aligned(attr, counter.map_or(0, value), attr::PAD)?;
     }
-    put_uint(message, tech::RX_RMB_USAGE, rx.map_or(0, |rx| value(&rx.bytes_in_use)))?;
-    put_uint(message, tech::TX_RMB_USAGE, tx.map_or(0, |tx| value(&tx.bytes_in_use)))
+    put_uint(
+        message,
+        tech::RX_RMB_USAGE,
+        rx.map_or(0, |rx| value(&rx.bytes_in_use)),
+    )?;
+    put_uint(
+        message,
+        tech::TX_RMB_USAGE,
+        tx.map_or(0, |tx| value(&tx.bytes_in_use)),
+    )
 }
 
 fn put_sizes(message: &mut Writer<'_>, attr: u16, sizes: Option<&Sizes>) -> Result {
@@ -152,7 +166,11 @@ pub(super) fn fallbacks(dump: &mut Dump<'_>) -> Result {
             let (server, client) = (&fallbacks.server, &fallbacks.client);
             let side = if is_server { server } else { client };
             let more = index < server.each.len().max(client.each.len());
-            (side.each.get(index).copied(), (server.total, client.total), more)
+            (
+                side.each.get(index).copied(),
+                (server.total, client.total),
+                more,
+            )
         };
         if !more {
             return Ok(());
@@ -182,6 +200,9 @@ fn put_reason(
             message.u64_aligned(fallback::CLNT_CNT, client, fallback::PAD)?;
         }
         message.u32(fallback::RSN_CODE, reason.code.0)?;
-        message.u16(fallback::RSN_CNT, u16::try_from(reason.count).unwrap_or(u16::MAX))
+        message.u16(
+            fallback::RSN_CNT,
+            u16::try_from(reason.count).unwrap_or(u16::MAX),
+        )
     })
 }

@@ -9,7 +9,10 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use kapi::{
-    errno::*,
+    errno::{
+        ECONNABORTED,
+        EINVAL, //
+    },
     new_spinlock_bh,
     new_work,
     sock::{OpFlags, Sk},
@@ -91,9 +94,7 @@ impl Listener {
     fn has_room(&self) -> bool {
         let queue = self.queue.lock();
         let backlog = self.backlog.load(Ordering::Relaxed) as usize;
-        !queue.closed
-            && queue.ready.len() <= backlog
-            && queue.pending.len() < MAX_PENDING as usize
+        !queue.closed && queue.ready.len() <= backlog && queue.pending.len() < MAX_PENDING as usize
     }
 
     /// Accepts what the inner socket has, as far as there is room. Work item.
@@ -127,22 +128,30 @@ impl Listener {
         ))?;
         child.set_state(sk_state::INIT);
         tcp.inherit_to(&child);
-        let handshake =
-            Handshake::server(child.clone(), tcp.clone(), self.clone(), negotiated)?;
-        {
-            // Room for both places, so that moving on cannot fail.
-            let mut queue = self.queue.lock();
-            if queue.closed {
-                return Err(ECONNABORTED);
-            }
-            let total = queue.ready.len() + queue.pending.len() + 1;
-            let spare = total.saturating_sub(queue.ready.len());
-            queue.ready.reserve(spare, GFP_ATOMIC)?;
-            queue.pending.push(child.clone(), GFP_ATOMIC)?;
-        }
+        let handshake = Handshake::server(child.clone(), tcp.clone(), self.clone(), negotiated)?;
         *child.handshake.lock() = Some(handshake.clone());
+        let result = self.enlist(&child);
+        if result.is_err() {
+            // Child and rendezvous hold each other.
+            child.handshake.lock().take();
+            return result;
+        }
         tcp.attach::<_, InnerEvents>(child);
         handshake.kick();
+        Ok(())
+    }
+
+    /// Puts a child among those that are in their rendezvous.
+    fn enlist(&self, child: &SocketRef) -> Result {
+        // Room for both places, so that moving on cannot fail.
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(ECONNABORTED);
+        }
+        let total = queue.ready.len() + queue.pending.len() + 1;
+        let spare = total.saturating_sub(queue.ready.len());
+        queue.ready.reserve(spare, GFP_ATOMIC)?;
+        queue.pending.push(child.clone(), GFP_ATOMIC)?;
         Ok(())
     }
 
@@ -151,7 +160,10 @@ impl Listener {
     pub(crate) fn decided(self: &Arc<Self>, child: &SocketRef, ok: bool) {
         let gone = {
             let mut queue = self.queue.lock();
-            let place = queue.pending.iter().position(|other| core::ptr::eq(&**other, &**child));
+            let place = queue
+                .pending
+                .iter()
+                .position(|other| core::ptr::eq(&**other, &**child));
             let taken = place.and_then(|place| queue.pending.remove(place).ok());
             match taken {
                 // There is room: it was reserved when the child came.
@@ -171,7 +183,9 @@ impl Listener {
 pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
     let _lock = sk.lock();
     let tcp = sk.tcp()?;
-    let limit = u32::try_from(backlog).unwrap_or(u32::MAX).min(sk.ns.somaxconn());
+    let limit = u32::try_from(backlog)
+        .unwrap_or(u32::MAX)
+        .min(sk.ns.somaxconn());
     match sk.phase() {
         Phase::Listening => {
             tcp.listen(backlog)?;

@@ -7,7 +7,10 @@
 //! object alive until then.
 
 use kapi::{
-    errno::*,
+    errno::{
+        ECONNABORTED,
+        ENOTCONN, //
+    },
     sock::{Shutdown, Sk, Timeo, RCV_SHUTDOWN, SEND_SHUTDOWN}, //
 };
 use kernel::prelude::*;
@@ -18,6 +21,7 @@ use crate::conn;
 /// `shutdown(2)`.
 pub(super) fn shutdown(sk: &Sk<SmcSocket>, how: Shutdown) -> Result {
     let _lock = sk.lock();
+    cancel_connect(sk);
     match sk.phase() {
         Phase::Fallback => sk.tcp()?.shutdown(how),
         Phase::Accelerated => {
@@ -37,28 +41,65 @@ pub(super) fn shutdown(sk: &Sk<SmcSocket>, how: Shutdown) -> Result {
             sk.wake_state_change();
             Ok(())
         }
-        Phase::Listening if how != Shutdown::Write => {
-            accept::stop(sk);
+        Phase::Listening if how != Shutdown::Write => stop_listening(sk),
+        Phase::Listening => Ok(()),
+        Phase::Connecting => {
+            sk.set_err(ECONNABORTED);
+            abandon_connect(sk)
+        }
+        Phase::Idle | Phase::Dead => Err(ENOTCONN),
+    }
+}
+
+/// Ends the rendezvous if there is one. If it was decided in the meantime, the phase tells; if not,
+/// it stays what it was. Socket lock held.
+fn cancel_connect(sk: &Sk<SmcSocket>) {
+    // Not in one expression with the call: that would keep the spin lock.
+    let handshake = sk.handshake.lock().take();
+    if let Some(handshake) = handshake {
+        handshake.cancel();
+    }
+}
+
+/// Makes a socket whose connect was cancelled an idle one again. Socket lock held.
+fn abandon_connect(sk: &Sk<SmcSocket>) -> Result {
+    let tcp = sk.tcp()?;
+    tcp.detach();
+    sk.set_phase(Phase::Idle);
+    sk.wake_state_change();
+    tcp.disconnect()
+}
+
+/// Makes a listener an idle socket again. Socket lock held.
+fn stop_listening(sk: &Sk<SmcSocket>) -> Result {
+    accept::stop(sk);
+    let tcp = sk.tcp()?;
+    tcp.detach();
+    sk.set_phase(Phase::Idle);
+    sk.set_state(sk_state::INIT);
+    sk.wake_state_change();
+    tcp.disconnect()
+}
+
+/// `connect(2)` with `AF_UNSPEC`: dissolves whatever there is. Socket lock held.
+pub(super) fn dissolve(sk: &Sk<SmcSocket>) -> Result {
+    cancel_connect(sk);
+    match sk.phase() {
+        Phase::Idle => sk.tcp()?.disconnect(),
+        Phase::Connecting => abandon_connect(sk),
+        Phase::Listening => stop_listening(sk),
+        Phase::Fallback => {
             let tcp = sk.tcp()?;
             tcp.detach();
             sk.set_phase(Phase::Idle);
             sk.set_state(sk_state::INIT);
-            sk.wake_state_change();
             tcp.disconnect()
         }
-        Phase::Listening => Ok(()),
-        Phase::Connecting => {
-            if let Some(handshake) = sk.handshake.lock().take() {
-                handshake.cancel();
-            }
-            sk.set_err(ECONNABORTED);
-            sk.set_phase(Phase::Idle);
-            sk.wake_state_change();
-            let tcp = sk.tcp()?;
-            tcp.detach();
-            tcp.disconnect()
+        Phase::Accelerated => {
+            conn::abort(sk);
+            Ok(())
         }
-        Phase::Idle | Phase::Dead => Err(ENOTCONN),
+        Phase::Dead => Err(EINVAL),
     }
 }
 
@@ -83,9 +124,7 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
 /// Ends a socket that has no accelerated connection. Process context.
 fn end(sk: &Sk<SmcSocket>) {
     accept::stop(sk);
-    if let Some(handshake) = sk.handshake.lock().take() {
-        handshake.cancel();
-    }
+    cancel_connect(sk);
     // A rendezvous that was faster than the cancellation has made this an accelerated socket.
     if sk.phase() == Phase::Accelerated {
         conn::close(sk, false);

@@ -7,9 +7,15 @@
 //! are the same thing seen from different places.
 
 use kapi::{
-    errno::*,
-    sock::{OpFlags, Sk, SockAddr},
-    tcp::{Stage, TcpSocket}, //
+    errno::{
+        EALREADY,
+        ECONNABORTED,
+        EINPROGRESS,
+        EINVAL,
+        EISCONN, //
+    },
+    sock::{state as tcp_state, OpFlags, Sk, SockAddr, SockLock},
+    tcp::{Connect, Stage, TcpSocket}, //
 };
 use kernel::{
     prelude::*,
@@ -17,7 +23,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{sk_state, InnerEvents, Phase, SmcSocket};
+use super::{close, InnerEvents, Phase, SmcSocket};
 use crate::{handshake::Handshake, stats::Side};
 
 /// `bind(2)`.
@@ -34,16 +40,24 @@ pub(super) fn bind(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 /// `connect(2)`.
 pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Result {
     let mut lock = sk.lock();
+    if *addr == SockAddr::Unspec {
+        return close::dissolve(sk);
+    }
     match sk.phase() {
-        Phase::Idle if *addr == SockAddr::Unspec => return sk.tcp()?.disconnect(),
-        Phase::Idle => start(sk, addr)?,
+        Phase::Idle => {
+            // What the last attempt came to has to be told before the next one.
+            sk.take_err()?;
+            if sk.never_smc.load(Relaxed) != 0 {
+                return connect_plain(&mut lock, addr, flags);
+            }
+            start(sk, addr)?;
+        }
         Phase::Connecting if flags.nonblock => return Err(EALREADY),
         Phase::Connecting => {}
-        Phase::Fallback if *addr == SockAddr::Unspec => {
-            sk.tcp()?.disconnect()?;
-            sk.set_phase(Phase::Idle);
-            sk.set_state(sk_state::INIT);
-            return Ok(());
+        // As TCP does: the first call after the end of an attempt tells how it ended.
+        Phase::Accelerated | Phase::Fallback if sk.take_news() => return Ok(()),
+        Phase::Fallback if sk.tcp()?.state() != tcp_state::ESTABLISHED => {
+            return connect_plain(&mut lock, addr, flags)
         }
         Phase::Listening | Phase::Accelerated | Phase::Fallback => return Err(EISCONN),
         Phase::Dead => return Err(EINVAL),
@@ -52,8 +66,11 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
         return Err(EINPROGRESS);
     }
     let mut timeo = sk.sndtimeo(false);
-    lock.wait_until(&mut timeo, |sk| (sk.phase() != Phase::Connecting).then_some(()))
-        .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
+    lock.wait_until(&mut timeo, |sk| {
+        (sk.phase() != Phase::Connecting).then_some(())
+    })
+    .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
+    sk.take_news();
     sk.take_err()?;
     match sk.phase() {
         Phase::Accelerated | Phase::Fallback => Ok(()),
@@ -61,11 +78,37 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
     }
 }
 
+/// Connects a socket that is not to use SMC.
+fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Result {
+    let sk = lock.sk();
+    let tcp = if sk.phase() == Phase::Fallback {
+        sk.tcp()?
+    } else {
+        plain(sk, Diagnosis::SOCKET_OPTION)?
+    };
+    match tcp.state() {
+        tcp_state::SYN_SENT if flags.nonblock => return Err(EALREADY),
+        tcp_state::SYN_SENT => {}
+        tcp_state::CLOSE => match tcp.connect(addr)? {
+            Connect::Done => return Ok(()),
+            Connect::InProgress if flags.nonblock => return Err(EINPROGRESS),
+            Connect::InProgress => {}
+        },
+        _ => return Err(EISCONN),
+    }
+    let mut timeo = sk.sndtimeo(false);
+    lock.wait_until(&mut timeo, |_| {
+        (tcp.state() != tcp_state::SYN_SENT).then_some(())
+    })
+    .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
+    tcp.take_err()
+}
+
 /// Starts the TCP connection, with the option if this host may have a use for it.
 fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Traffic);
-    let offered = sk.ns.offers_smc() && sk.never_smc.load(Relaxed) == 0;
+    let offered = sk.ns.offers_smc();
     if offered {
         tcp.offer_option()?;
     }
@@ -76,6 +119,8 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     tcp.attach::<_, InnerEvents>(sk.into());
     if let Err(error) = tcp.connect(addr) {
         tcp.detach();
+        // An event may have queued it.
+        handshake.cancel();
         sk.handshake.lock().take();
         sk.set_phase(Phase::Idle);
         return Err(error);

@@ -18,7 +18,7 @@ mod recv;
 mod send;
 
 use kapi::{
-    errno::*,
+    errno::ENOTCONN,
     net::Net,
     new_delayed_work,
     new_spinlock_bh,
@@ -103,6 +103,8 @@ pub(crate) struct SmcSocket {
     pub(crate) limit_hs: Atomic<u32>,
     /// An option rules SMC out: the option is not offered.
     pub(crate) never_smc: Atomic<u32>,
+    /// A connect has succeeded, and no call has told the program.
+    news: Atomic<u32>,
     /// No program has the socket any more.
     pub(crate) released: Atomic<u32>,
     /// The stream may begin with a Decline that crossed ours.
@@ -139,6 +141,7 @@ impl SmcSocket {
             corked: Atomic::new(0),
             limit_hs: Atomic::new(0),
             never_smc: Atomic::new(0),
+            news: Atomic::new(0),
             released: Atomic::new(0),
             may_cross: Atomic::new(0),
             tcp <- new_spinlock_bh!(Some(tcp), "smc_tcp"),
@@ -166,6 +169,16 @@ impl SmcSocket {
         self.phase.store(phase as u32, Release);
     }
 
+    /// Notes that a connect has succeeded.
+    pub(crate) fn connected(&self) {
+        self.news.store(1, Relaxed);
+    }
+
+    /// Whether a connect has succeeded since this was last asked.
+    fn take_news(&self) -> bool {
+        self.news.xchg(0, Relaxed) != 0
+    }
+
     /// The inner socket, or [`ENOTCONN`] after close.
     pub(crate) fn tcp(&self) -> Result<Arc<TcpSocket>> {
         self.tcp.lock().clone().ok_or(ENOTCONN)
@@ -187,7 +200,8 @@ impl SmcSocket {
     /// Notes why the connection is plain TCP.
     pub(crate) fn set_fallback(&self, reason: Diagnosis, peer: Option<Diagnosis>) {
         self.fallback_reason.store(reason.0, Relaxed);
-        self.peer_diagnosis.store(peer.map_or(0, |code| code.0), Relaxed);
+        self.peer_diagnosis
+            .store(peer.map_or(0, |code| code.0), Relaxed);
     }
 }
 

@@ -6,7 +6,10 @@
 //! accelerated data act here as well.
 
 use kapi::{
-    errno::*,
+    errno::{
+        EINVAL,
+        EOPNOTSUPP, //
+    },
     sock::{ioctl, opt, OptOut, OptVal, Sk, UserArg},
     tcp::Stage, //
 };
@@ -32,7 +35,7 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
             return Ok(());
         }
         (SOL_SMC, _) => return Err(EOPNOTSUPP),
-        (opt::SOL_TCP, opt::TCP_ULP) if sk.phase() != Phase::Fallback => return Err(EOPNOTSUPP),
+        (opt::SOL_TCP, opt::TCP_ULP | opt::TCP_REPAIR) => return Err(EOPNOTSUPP),
         (
             opt::SOL_TCP,
             opt::TCP_FASTOPEN
@@ -60,7 +63,10 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
             _ => {}
         }
     } else if level == opt::SOL_TCP && name == opt::TCP_CORK {
-        sk.corked.store(u32::from(value.get::<i32>().is_ok_and(|value| value != 0)), Relaxed);
+        sk.corked.store(
+            u32::from(value.get::<i32>().is_ok_and(|value| value != 0)),
+            Relaxed,
+        );
     }
     Ok(())
 }
@@ -108,10 +114,9 @@ pub(super) fn get(sk: &Sk<SmcSocket>, level: i32, name: i32, out: &mut OptOut<'_
 pub(super) fn control(sk: &Sk<SmcSocket>, cmd: u32, arg: UserArg) -> Result<c_int> {
     let count = match (sk.phase(), cmd) {
         (Phase::Fallback, _) => return sk.tcp()?.ioctl(cmd, arg),
-        (
-            Phase::Listening,
-            ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD | ioctl::ATMARK,
-        ) => return Err(EINVAL),
+        (Phase::Listening, ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD | ioctl::ATMARK) => {
+            return Err(EINVAL)
+        }
         (Phase::Accelerated, ioctl::INQ) => conn::status(sk).readable,
         (Phase::Accelerated, ioctl::OUTQ) => conn::status(sk).queued,
         (Phase::Accelerated, ioctl::OUTQNSD) => conn::status(sk).unsent,

@@ -45,7 +45,7 @@ fn accelerated(sk: &Sk<SmcSocket>) -> u32 {
     if status.readable != 0 && status.readable >= sk.rcvlowat() {
         mask |= bits::IN | bits::RDNORM;
     }
-    if write_shut || status.over || status.writable {
+    if write_shut || status.write_shut || status.over || status.writable {
         mask |= bits::OUT | bits::WRNORM;
     }
     if status.urgent {

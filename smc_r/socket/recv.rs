@@ -5,7 +5,11 @@
 //! Data is copied straight out of the RMB element that the peer wrote.
 
 use kapi::{
-    errno::*,
+    errno::{
+        ECONNRESET,
+        EINVAL,
+        ENOTCONN, //
+    },
     sock::{msg, RecvMsg, Sk, RCV_SHUTDOWN}, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
@@ -106,9 +110,11 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
             break;
         }
         match no_data(sk) {
-            Some(Ok(())) => break,
-            Some(Err(_)) if done != 0 => break,
-            Some(Err(error)) => return Err(error),
+            // An error that cannot be returned now stays for the next call.
+            Some(Why::Failed) if done == 0 => {
+                return Err(sk.take_err().err().unwrap_or(ECONNRESET))
+            }
+            Some(Why::Failed | Why::End) => break,
             None => {}
         }
         let seen = if flags & msg::PEEK != 0 { done } else { 0 };
@@ -127,12 +133,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 
 /// Copies what is there, up to `len` bytes with those that were `done` before. 0 if there is
 /// nothing.
-fn piece(
-    sk: &Sk<SmcSocket>,
-    message: &mut RecvMsg<'_>,
-    len: usize,
-    done: usize,
-) -> Result<usize> {
+fn piece(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>, len: usize, done: usize) -> Result<usize> {
     let peek = message.flags() & msg::PEEK != 0;
     let skip = if peek { done } else { 0 };
     let Some((rmb, start, spans)) = conn::begin_recv(sk, skip, len.saturating_sub(done)) else {
@@ -149,7 +150,9 @@ fn piece(
             len
         } else {
             // In bounds: the span is part of the element.
-            rmb.pages().copy_to_iter(offset, len, message.iter()).unwrap_or(0)
+            rmb.pages()
+                .copy_to_iter(offset, len, message.iter())
+                .unwrap_or(0)
         };
         copied += n;
         if n < len {
@@ -164,11 +167,19 @@ fn piece(
     Ok(copied)
 }
 
-/// Why there is no data and will be none: end of file, or an error. `None` if there may be some.
-fn no_data(sk: &Sk<SmcSocket>) -> Option<Result> {
-    let status = conn::status(sk);
+/// Why there is no data and will be none.
+enum Why {
+    /// The peer has sent everything, or the program has shut this direction.
+    End,
+    /// The socket has an error.
+    Failed,
+}
+
+/// Whether it is in vain to wait for data, and why.
+fn no_data(sk: &Sk<SmcSocket>) -> Option<Why> {
     if sk.err() != 0 {
-        return Some(sk.take_err());
+        return Some(Why::Failed);
     }
-    (status.eof || sk.shutdown_mask() & RCV_SHUTDOWN != 0).then_some(Ok(()))
+    let ended = conn::status(sk).eof || sk.shutdown_mask() & RCV_SHUTDOWN != 0;
+    ended.then_some(Why::End)
 }

@@ -6,7 +6,7 @@
 //! blocking call returns when all of it is there, as TCP's does.
 
 use kapi::{
-    errno::*,
+    errno::EINVAL,
     sock::{msg, SendMsg, Sk, SEND_SHUTDOWN},
     util::send_sigpipe, //
 };
@@ -37,7 +37,9 @@ pub(super) fn sendmsg(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<u
 pub(super) fn connected(sk: &Sk<SmcSocket>, nonblock: bool) -> Result {
     let mut lock = sk.lock();
     let mut timeo = sk.sndtimeo(nonblock);
-    lock.wait_until(&mut timeo, |sk| (sk.phase() != Phase::Connecting).then_some(()))?;
+    lock.wait_until(&mut timeo, |sk| {
+        (sk.phase() != Phase::Connecting).then_some(())
+    })?;
     sk.take_err()
 }
 
@@ -71,6 +73,10 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
     conn::note_send(sk, message.len());
     let mut done = 0;
     while message.len() != 0 {
+        if done != 0 && sk.err() != 0 {
+            // The error stays for the next call.
+            break;
+        }
         match piece(sk, message, urgent) {
             Ok(Some(n)) => done += n,
             // The ring is full.
@@ -124,7 +130,8 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
     let taken = conn::commit_send(sk, copied, flags);
     match (copied, taken) {
         (0, _) => Err(EFAULT),
-        (_, 0) => Err(sk.take_err().err().unwrap_or(EPIPE)),
+        // The direction was shut meanwhile: the next round says why.
+        (_, 0) => Ok(Some(0)),
         _ => Ok(Some(taken)),
     }
 }
