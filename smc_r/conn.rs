@@ -10,6 +10,8 @@
 //! received messages (softirq), and the service work item of the socket (process context), which
 //! runs the timers and takes a finished connection apart.
 
+use core::mem::MaybeUninit;
+
 use kapi::{
     errno::{
         ECONNABORTED,
@@ -46,10 +48,10 @@ use smc_proto::{
 
 use crate::{
     buffers::{Rmb, SendRing},
-    group::{ConnToken, Group, OwnElement, PooledRing},
+    group::{Buffers, ConnToken, Group, OwnElement, PooledRing},
     link::{Cookie, Link},
     shown::Shown,
-    socket::{sk_state, Phase, SmcSocket, SocketRef},
+    socket::{self, sk_state, Phase, SmcSocket, SocketRef},
     stats::InUse,
     transport::{
         Chain,
@@ -90,6 +92,8 @@ pub(crate) struct Connection {
     peer: PeerBuffer,
     /// Time at which the armed timer is due.
     timer: Option<(Timer, u64)>,
+    /// The connection lost its link, or may not use it any more: chains may still be on their way.
+    cut_off: bool,
     /// TCP has been reset on behalf of the core.
     tcp_reset: bool,
     _in_use: InUse,
@@ -108,6 +112,8 @@ pub(crate) struct Status {
     pub(crate) queued: usize,
     /// Bytes accepted and not written to the peer.
     pub(crate) unsent: usize,
+    /// Bytes that can be there at once.
+    pub(crate) capacity: usize,
     /// Enough room to be worth a wake-up.
     pub(crate) writable: bool,
     /// All data of the peer has been read, and no more will come.
@@ -134,27 +140,31 @@ pub(crate) struct Parts {
 }
 
 impl Connection {
+    /// Memory for a connection.
+    pub(crate) fn room() -> Result<KBox<MaybeUninit<Self>>> {
+        Ok(KBox::new_uninit(GFP_KERNEL)?)
+    }
+
     /// A connection ready to be installed in its socket.
-    pub(crate) fn new(parts: Parts) -> Result<KBox<Self>> {
+    pub(crate) fn new(room: KBox<MaybeUninit<Self>>, parts: Parts) -> KBox<Self> {
         let (ring, element) = (parts.ring.ring.len(), parts.element.size().bytes() as usize);
         let in_use = InUse::new(parts.group.ns.clone(), ring, element);
-        Ok(KBox::new(
-            Self {
-                core: parts.core,
-                group: parts.group,
-                link: parts.link,
-                token: parts.token,
-                ring: parts.ring,
-                element: parts.element,
-                peer: parts.peer,
-                timer: None,
-                tcp_reset: false,
-                _in_use: in_use,
-                reported: false,
-                superseded: false,
-            },
-            GFP_KERNEL,
-        )?)
+        let this = Self {
+            core: parts.core,
+            group: parts.group,
+            link: parts.link,
+            token: parts.token,
+            ring: parts.ring,
+            element: parts.element,
+            peer: parts.peer,
+            timer: None,
+            cut_off: false,
+            tcp_reset: false,
+            _in_use: in_use,
+            reported: false,
+            superseded: false,
+        };
+        KBox::write(room, this)
     }
 
     /// State for the diagnosis interface.
@@ -397,7 +407,10 @@ pub(crate) fn resume(sk: &SocketRef) {
 
 /// The last link is gone, or the group. Any context.
 pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
-    with(sk, |connection| ((), connection.core.handle_link_failed()));
+    with(sk, |connection| {
+        connection.cut_off = true;
+        ((), connection.core.handle_link_failed())
+    });
 }
 
 /// Something happened on the TCP connection: nothing should, but for its end. Softirq.
@@ -434,6 +447,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
         );
     Status {
         readable: core.readable() as usize,
+        capacity: connection.element.size().bytes() as usize,
         queued: core.send_queued() as usize,
         unsent: core.send_unsent() as usize,
         writable: core.send_space() > 0,
@@ -572,10 +586,8 @@ pub(crate) fn is_drained(sk: &Sk<SmcSocket>) -> bool {
     with(sk, |connection| {
         let core = &mut connection.core;
         core.sync_sent();
-        (
-            core.error().is_some() || core.send_queued() == 0,
-            Events::default(),
-        )
+        let drained = core.is_drained() || core.state() == State::Closed;
+        (drained, Events::default())
     })
     .unwrap_or(true)
 }
@@ -630,13 +642,21 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
         element,
         peer,
         superseded,
+        cut_off,
         ..
     } = KBox::into_inner(connection);
     // A peer that never said that it is through may still write: its element is not reused.
     let reusable = heard.closed || heard.aborted;
     let place = (!superseded).then_some(peer.place);
-    group.connection_gone(token, ring, element, place, reusable);
+    let buffers = Buffers {
+        element: Some(element),
+        element_is_quiet: reusable,
+        ring: Some(ring),
+        ring_is_quiet: !cut_off,
+    };
+    group.connection_gone(token, buffers, place);
     sk.set_state(sk_state::CLOSED);
+    sk.wake_state_change();
     // Set before `close` took the lock under which the connection was taken out.
     if sk.released.load(Acquire) != 0 {
         close_tcp(sk);
@@ -647,8 +667,10 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
 fn close_tcp(sk: &Sk<SmcSocket>) {
     sk.set_phase(Phase::Dead);
     sk.set_state(sk_state::CLOSED);
-    if let Some(tcp) = sk.take_tcp() {
+    let tcp = sk.take_tcp();
+    if let Some(tcp) = tcp {
         tcp.detach();
+        socket::no_linger(&tcp);
     }
 }
 

@@ -20,7 +20,7 @@ use kapi::{
     new_spinlock_bh,
     sock::state as tcp_state,
     spinlock_bh::SpinLockBh,
-    tcp::TcpSocket,
+    tcp::{Stage, TcpSocket},
     util::now_ms,
     workqueue::{self, DelayedWork}, //
 };
@@ -28,7 +28,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
+        atomic::Relaxed,
         Arc,
         Mutex, //
     },
@@ -58,7 +58,9 @@ use crate::{
     conn::{self, alert_token, Connection, Parts, PeerBuffer},
     device::Path,
     group::{
+        Buffers,
         ConnToken,
+        FirstContact,
         Group,
         GroupRmb,
         Known,
@@ -89,7 +91,6 @@ pub(crate) struct Handshake {
     /// How the LLC exchange of a first contact ended.
     #[pin]
     link_result: SpinLockBh<Option<LinkResult>>,
-    cancelled: Atomic<u32>,
     #[pin]
     work: DelayedWork<Arc<Handshake>, Run>,
 }
@@ -135,6 +136,8 @@ struct Draft {
     token: Option<ConnToken>,
     element: Option<OwnElement>,
     ring: Option<PooledRing>,
+    /// Counts this first contact among those that are under way.
+    first_contact: Option<FirstContact>,
     /// The peer's end of a link that was made for this connection.
     peer_link: Option<LinkEnd>,
     /// The group that wakes us when it has news.
@@ -182,7 +185,6 @@ impl Handshake {
                     "smc_handshake_state"
                 ),
                 link_result <- new_spinlock_bh!(None, "smc_link_result"),
-                cancelled: Atomic::new(0),
                 work <- new_delayed_work!("smc_handshake"),
             }),
             GFP_KERNEL,
@@ -210,7 +212,6 @@ impl Handshake {
     /// The program has closed the socket: nothing is installed in it after this. The socket lock
     /// is held.
     pub(crate) fn cancel(self: &Arc<Self>) {
-        self.cancelled.store(1, Relaxed);
         let mut state = self.state.lock();
         if !matches!(state.machine, Machine::Over) {
             state.machine = Machine::Over;
@@ -244,6 +245,8 @@ impl Handshake {
     fn tcp_decided(self: &Arc<Self>, state: &mut State, smc: bool) -> ControlFlow<()> {
         match self.tcp.state() {
             tcp_state::SYN_SENT | tcp_state::SYN_RECV => return ControlFlow::Break(()),
+            // TCP hands out such a connection, with what it has received and its error.
+            tcp_state::CLOSE if self.listener.is_some() && !smc => {}
             tcp_state::CLOSE => {
                 let error = self.tcp.take_err().err().unwrap_or(ECONNABORTED);
                 self.failed(state, error);
@@ -315,10 +318,13 @@ impl Handshake {
         }
         // Last: what has come in time counts, however late we are.
         if let Some(machine) = state.machine.rendezvous() {
+            let was_over = machine.is_over();
             machine.handle_timeout(now());
-            if machine.is_over() {
-                // It does not matter any more what TCP has not taken.
-                state.outgoing = None;
+            if !was_over && machine.is_over() {
+                // It took too long to get a message off. Nothing can follow a part of one.
+                if state.outgoing.take().is_some_and(|done| done != 0) {
+                    machine.handle_reset();
+                }
             }
         }
         let _ = self.act(state);
@@ -490,7 +496,8 @@ impl Handshake {
                 draft.token = Some(token);
                 draft.group = Some((group, false));
             }
-            Ok(ServerChoice::First(group, token)) => {
+            Ok(ServerChoice::First(group, token, first_contact)) => {
+                draft.first_contact = Some(first_contact);
                 draft.link = group.first_link();
                 draft.token = Some(token);
                 draft.group = Some((group, true));
@@ -710,6 +717,7 @@ impl Handshake {
             max_transmit: 0,
         })
         .ok_or(EPROTO)?;
+        let room = Connection::room()?;
         let place = group.claim(link.place, &peer.element).map_err(|_| EPROTO)?;
         let (Some(token), Some(element), Some(ring)) =
             (draft.token.take(), draft.element.take(), draft.ring.take())
@@ -719,19 +727,23 @@ impl Handshake {
         };
         draft.group = None;
         draft.link = None;
-        Connection::new(Parts {
-            core,
-            group,
-            link,
-            token,
-            ring,
-            element,
-            peer: PeerBuffer {
-                place,
-                address,
-                rkey: peer.element.token.rkey,
+        draft.first_contact = None;
+        Ok(Connection::new(
+            room,
+            Parts {
+                core,
+                group,
+                link,
+                token,
+                ring,
+                element,
+                peer: PeerBuffer {
+                    place,
+                    address,
+                    rkey: peer.element.token.rkey,
+                },
             },
-        })
+        ))
     }
 
     fn decided_tcp(self: &Arc<Self>, state: &mut State, fallback: &Fallback) {
@@ -752,6 +764,8 @@ impl Handshake {
         self.give_up(&mut state.draft, true);
         self.sk.set_fallback(reason, peer);
         self.sk.ns.stats.fallback(self.side(), reason);
+        // Options may have been set since the connect began.
+        self.tcp.inherit_from(&self.sk, Stage::Traffic);
         self.sk.set_state(sk_state::ACTIVE);
         self.sk.set_phase(Phase::Fallback);
         self.finished(true);
@@ -821,7 +835,12 @@ impl Handshake {
         let Some((group, first)) = draft.group else {
             return;
         };
-        group.give_back(draft.element.as_ref(), draft.ring, agreed);
+        group.give_back(Buffers {
+            element: draft.element,
+            element_is_quiet: agreed,
+            ring: draft.ring,
+            ring_is_quiet: true,
+        });
         if let Some(token) = draft.token {
             group.cancel_connection(token);
         }

@@ -31,6 +31,30 @@ pub(crate) struct Groups {
     #[pin]
     list: Mutex<KVec<Arc<Group>>>,
     last_number: Atomic<u64>,
+    first_contacts: Atomic<u32>,
+}
+
+/// First contacts that a server has under way at most. What a Proposal says proves nothing, and each
+/// takes a queue pair and an RMB.
+const MAX_FIRST_CONTACTS: u32 = 64;
+
+/// Counts a first contact for as long as it is under way.
+pub(crate) struct FirstContact(Arc<Groups>);
+
+impl FirstContact {
+    fn begin(groups: &Arc<Groups>) -> Result<Self> {
+        let this = Self(groups.clone());
+        if groups.first_contacts.fetch_add(1, Relaxed) >= MAX_FIRST_CONTACTS {
+            return Err(EBUSY);
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for FirstContact {
+    fn drop(&mut self) {
+        self.0.first_contacts.fetch_sub(1, Relaxed);
+    }
 }
 
 /// What a server does about a Proposal.
@@ -40,7 +64,7 @@ pub(crate) enum ServerChoice {
     /// A first contact with this peer is under way: look again when it is over.
     Wait(Arc<Group>),
     /// This group is new, and in the list already; the connection is counted in.
-    First(Arc<Group>, ConnToken),
+    First(Arc<Group>, ConnToken, FirstContact),
 }
 
 impl Groups {
@@ -48,6 +72,7 @@ impl Groups {
         pin_init!(Self {
             list <- new_mutex!(KVec::new(), "smc_groups"),
             last_number: Atomic::new(0),
+            first_contacts: Atomic::new(0),
         })
     }
 
@@ -90,8 +115,9 @@ impl Groups {
                 }
             }
         }
+        let first_contact = FirstContact::begin(&ns.shared.groups)?;
         let (group, token) = Self::create(&mut list, ns, Role::Server, peer, path)?;
-        Ok(ServerChoice::First(group, token))
+        Ok(ServerChoice::First(group, token, first_contact))
     }
 
     /// A new group for a client whose server asks for one. Sleeps.

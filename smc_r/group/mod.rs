@@ -79,7 +79,7 @@ use crate::{
 };
 
 pub(crate) use self::{
-    groups::{Groups, ServerChoice},
+    groups::{FirstContact, Groups, ServerChoice},
     pools::{GroupRmb, Known, OwnElement, PooledRing, Taken},
     table::{ConnToken, MAX_CONNECTIONS}, //
 };
@@ -368,17 +368,11 @@ impl Group {
     pub(crate) fn connection_gone(
         self: &Arc<Self>,
         token: ConnToken,
-        ring: PooledRing,
-        element: OwnElement,
+        buffers: Buffers,
         peer: Option<PeerElement>,
-        reusable: bool,
     ) {
         let reference = self.table.lock().release(token);
-        {
-            let mut pools = self.pools.lock();
-            pools.give_back(&element, reusable);
-            pools.give_back_ring(ring);
-        }
+        self.give_back(buffers);
         self.with_flow(|flow, peers, now| {
             if let Some(peer) = peer {
                 peers.release(peer);
@@ -470,19 +464,20 @@ impl Group {
         self.pools.lock().ring(link, len)
     }
 
-    /// Gives buffers back that no connection came to use. Process context.
-    pub(crate) fn give_back(
-        &self,
-        element: Option<&OwnElement>,
-        ring: Option<PooledRing>,
-        reusable: bool,
-    ) {
-        let mut pools = self.pools.lock();
-        if let Some(element) = element {
-            pools.give_back(element, reusable);
-        }
-        if let Some(ring) = ring {
-            pools.give_back_ring(ring);
+    /// Gives buffers back that no connection uses any more. Process context.
+    pub(crate) fn give_back(self: &Arc<Self>, buffers: Buffers) {
+        let spent = {
+            let mut pools = self.pools.lock();
+            if let Some(ring) = buffers.ring {
+                pools.give_back_ring(ring, buffers.ring_is_quiet);
+            }
+            buffers
+                .element
+                .and_then(|element| pools.give_back(&element, buffers.element_is_quiet))
+        };
+        if let Some(rmb) = spent {
+            // If the exchange cannot be had now, the RMB stays until the group ends.
+            let _ = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, rmb.token().rkey, now));
         }
     }
 
@@ -630,9 +625,14 @@ impl Group {
                 self.pools.lock().set_known(id, Known::Yes);
                 self.wake_waiters();
             }
-            Event::RkeyRefused(id) | Event::RkeyDeleted(id) => {
+            Event::RkeyRefused(id) => {
                 self.pools.lock().set_known(id, Known::Refused);
                 self.wake_waiters();
+            }
+            Event::RkeyDeleted(id) => {
+                let mut pools = self.pools.lock();
+                pools.set_known(id, Known::Refused);
+                pools.forget(id);
             }
             Event::PeerRmbGone(slot) => self.abort_users_of(slot),
             Event::Down(reason) => {
@@ -752,6 +752,16 @@ impl Group {
             ring_bytes,
         }
     }
+}
+
+/// Buffers on their way back.
+pub(crate) struct Buffers {
+    pub(crate) element: Option<OwnElement>,
+    /// The peer knows that it must not write to the element any more.
+    pub(crate) element_is_quiet: bool,
+    pub(crate) ring: Option<PooledRing>,
+    /// The device does not read from the ring any more.
+    pub(crate) ring_is_quiet: bool,
 }
 
 /// What is shown of a group.

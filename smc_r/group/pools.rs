@@ -26,11 +26,11 @@ use crate::{
 /// RMBs of one group at most, ours and the peer's each (RFC 7609 section 2.1).
 const MAX_RMBS: usize = 255;
 
-/// Memory that the first RMBs of a group aim at, in bytes; cut into as many elements as fit.
-const RMB_BYTES: u32 = 512 * 1024;
+/// Memory that the first RMB of a group aims at, in bytes; cut into as many elements as fit.
+const RMB_BYTES: u32 = 128 * 1024;
 
 /// How often that is doubled, as a group that grows needs more and more of them.
-const RMB_DOUBLINGS: usize = 2;
+const RMB_DOUBLINGS: usize = 4;
 
 /// Send rings that are kept for later connections.
 const MAX_IDLE_RINGS: usize = 64;
@@ -197,7 +197,7 @@ impl Pools {
             .iter()
             .filter(|entry| entry.wanted == wanted)
             .count();
-        let (memory, size) = allocate(wanted, RMB_BYTES << (same / 2).min(RMB_DOUBLINGS))?;
+        let (memory, size) = allocate(wanted, RMB_BYTES << same.min(RMB_DOUBLINGS))?;
         let key = link.alloc_key(&memory)?;
         let id = RmbId(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
@@ -251,8 +251,13 @@ impl Pools {
         }
     }
 
-    /// Takes an element back; `reusable` if the peer will not write to it any more.
-    pub(super) fn give_back(&mut self, element: &OwnElement, reusable: bool) {
+    /// Takes an element back; `reusable` if the peer will not write to it any more. Gives the RMB if
+    /// it is of no use any more, and the peer should forget it.
+    pub(super) fn give_back(
+        &mut self,
+        element: &OwnElement,
+        reusable: bool,
+    ) -> Option<Arc<GroupRmb>> {
         let len = element.size().bytes() as usize;
         if reusable {
             // In bounds: the element is part of the RMB.
@@ -263,13 +268,20 @@ impl Pools {
             .iter_mut()
             .find(|entry| entry.rmb.id == element.rmb.id)
         else {
-            return;
+            return None;
         };
         if reusable {
             entry.elements.free(element.index);
         } else {
             entry.elements.retire(element.index);
         }
+        entry.elements.is_spent().then(|| entry.rmb.clone())
+    }
+
+    /// Frees an RMB that no connection uses and no peer can write to. Sleeps.
+    pub(super) fn forget(&mut self, id: RmbId) {
+        self.rmbs
+            .retain(|entry| entry.rmb.id != id || !entry.elements.is_idle());
     }
 
     /// A send ring of `len` bytes, from the pool if there is one. Sleeps.
@@ -289,10 +301,11 @@ impl Pools {
         Ok(PooledRing { ring, map })
     }
 
-    /// Takes a send ring back, for later or for good.
-    pub(super) fn give_back_ring(&mut self, ring: PooledRing) {
+    /// Takes a send ring back: for later, if the device does not read from it any more, or for good;
+    /// then its mapping outlives what is on its way.
+    pub(super) fn give_back_ring(&mut self, ring: PooledRing, quiet: bool) {
         let len = ring.ring.len();
-        if self.rings.len() < MAX_IDLE_RINGS {
+        if quiet && self.rings.len() < MAX_IDLE_RINGS {
             // Without memory for the list, the ring is freed.
             if self.rings.push(ring, GFP_KERNEL).is_ok() {
                 return;

@@ -13,17 +13,18 @@ use kapi::{
         ECONNABORTED,
         EINVAL, //
     },
+    new_delayed_work,
     new_spinlock_bh,
     new_work,
     sock::{OpFlags, Sk},
     spinlock_bh::SpinLockBh,
     tcp::{Stage, TcpSocket},
-    workqueue::{self, Work}, //
+    workqueue::{self, DelayedWork, Work}, //
 };
 use kernel::{
     alloc::kvec::KVVec,
     prelude::*,
-    sync::Arc, //
+    sync::{atomic::Relaxed, Arc}, //
 };
 
 use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
@@ -32,6 +33,9 @@ use crate::handshake::Handshake;
 /// Most children of one listener that are in their rendezvous at once. A flood of clients that say
 /// nothing is held in check by this and by the deadline of each.
 const MAX_PENDING: u32 = 4096;
+
+/// After how many milliseconds accepting is tried again when it failed for want of something.
+const RETRY: u32 = 100;
 
 /// The listening side of a socket.
 #[pin_data]
@@ -42,6 +46,8 @@ pub(crate) struct Listener {
     queue: SpinLockBh<Queue>,
     #[pin]
     work: Work<Arc<Listener>, AcceptWork>,
+    #[pin]
+    retry: DelayedWork<Arc<Listener>, AcceptWork>,
     #[pin]
     owner: SpinLockBh<Option<SocketRef>>,
 }
@@ -73,6 +79,7 @@ impl Listener {
                     "smc_accept_queue"
                 ),
                 work <- new_work!("smc_accept"),
+                retry <- new_delayed_work!("smc_accept_retry"),
                 owner <- new_spinlock_bh!(Some(sk), "smc_listener_owner"),
             }),
             GFP_KERNEL,
@@ -112,7 +119,14 @@ impl Listener {
                         pr_debug!("smc_r: no room for a connection: {:?}\n", error);
                     }
                 }
-                Ok(None) | Err(_) => break,
+                Ok(None) => break,
+                Err(error) if error == ECONNABORTED => {}
+                Err(_) => {
+                    // Short of memory, perhaps: nobody else would call us for what is waiting.
+                    self.retry
+                        .enqueue_after(owner.ns.queue(), self.clone(), RETRY);
+                    break;
+                }
             }
         }
     }
@@ -200,7 +214,7 @@ pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
     }
     let listener = Listener::new(sk.into(), limit)?;
     tcp.inherit_from(sk, Stage::Traffic);
-    tcp.answer_option(true)?;
+    tcp.answer_option(sk.never_smc.load(Relaxed) == 0)?;
     *sk.listener.lock() = Some(listener.clone());
     sk.set_phase(Phase::Listening);
     tcp.attach::<_, InnerEvents>(sk.into());
@@ -226,16 +240,20 @@ pub(super) fn accept(sk: &Sk<SmcSocket>, flags: OpFlags) -> Result<SocketRef> {
             return Some(Err(EINVAL));
         }
         let mut queue = listener.queue.lock();
+        if queue.closed {
+            return Some(Err(EINVAL));
+        }
         queue.ready.remove(0).ok().map(Ok)
     })??;
     listener.kick();
     Ok(child)
 }
 
-/// Ends the listening side: children that no program has seen are closed. Socket lock held.
-pub(super) fn stop(sk: &Sk<SmcSocket>) {
+/// Ends the listening side. Children that no program has seen are for the caller to close, once it
+/// has given up the socket lock.
+pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
     let Some(listener) = sk.listener.lock().take() else {
-        return;
+        return Orphans::default();
     };
     let (ready, pending) = {
         let mut queue = listener.queue.lock();
@@ -245,8 +263,24 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) {
             core::mem::replace(&mut queue.pending, KVVec::new()),
         )
     };
-    for child in Iterator::chain(ready.iter(), pending.iter()) {
-        super::close::abandon(child);
+    let owner = listener.owner.lock().take();
+    drop(owner);
+    Orphans { ready, pending }
+}
+
+/// Children of a listener that is no more.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Orphans {
+    ready: KVVec<SocketRef>,
+    pending: KVVec<SocketRef>,
+}
+
+impl Orphans {
+    /// Closes them. Without any socket lock.
+    pub(super) fn close(self) {
+        for child in Iterator::chain(self.ready.iter(), self.pending.iter()) {
+            super::close::abandon(child);
+        }
     }
-    listener.owner.lock().take();
 }

@@ -11,16 +11,25 @@ use kapi::{
         ECONNABORTED,
         ENOTCONN, //
     },
-    sock::{Shutdown, Sk, Timeo, RCV_SHUTDOWN, SEND_SHUTDOWN}, //
+    sock::{opt, Shutdown, Sk, SockLock, Timeo, RCV_SHUTDOWN, SEND_SHUTDOWN},
+    tcp::TcpSocket,
+    util::task_exiting, //
 };
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::atomic::Relaxed};
+use smc_proto::wire::Diagnosis;
 
-use super::{accept, sk_state, Phase, SmcSocket, SocketRef};
+use super::{
+    accept::{self, Orphans},
+    sk_state,
+    Phase,
+    SmcSocket,
+    SocketRef, //
+};
 use crate::conn;
 
 /// `shutdown(2)`.
 pub(super) fn shutdown(sk: &Sk<SmcSocket>, how: Shutdown) -> Result {
-    let _lock = sk.lock();
+    let lock = sk.lock();
     cancel_connect(sk);
     match sk.phase() {
         Phase::Fallback => sk.tcp()?.shutdown(how),
@@ -41,7 +50,7 @@ pub(super) fn shutdown(sk: &Sk<SmcSocket>, how: Shutdown) -> Result {
             sk.wake_state_change();
             Ok(())
         }
-        Phase::Listening if how != Shutdown::Write => stop_listening(sk),
+        Phase::Listening if how != Shutdown::Write => stop_listening(lock),
         Phase::Listening => Ok(()),
         Phase::Connecting => {
             sk.set_err(ECONNABORTED);
@@ -70,27 +79,34 @@ fn abandon_connect(sk: &Sk<SmcSocket>) -> Result {
     tcp.disconnect()
 }
 
-/// Makes a listener an idle socket again. Socket lock held.
-fn stop_listening(sk: &Sk<SmcSocket>) -> Result {
-    accept::stop(sk);
+/// Makes a listener an idle socket again.
+fn stop_listening(lock: SockLock<'_, SmcSocket>) -> Result {
+    let sk = lock.sk();
     let tcp = sk.tcp()?;
+    let orphans = accept::stop(sk);
     tcp.detach();
     sk.set_phase(Phase::Idle);
     sk.set_state(sk_state::INIT);
     sk.wake_state_change();
-    tcp.disconnect()
+    let result = tcp.disconnect();
+    drop(lock);
+    orphans.close();
+    result
 }
 
-/// `connect(2)` with `AF_UNSPEC`: dissolves whatever there is. Socket lock held.
-pub(super) fn dissolve(sk: &Sk<SmcSocket>) -> Result {
+/// `connect(2)` with `AF_UNSPEC`: dissolves whatever there is.
+pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
+    let sk = lock.sk();
     cancel_connect(sk);
     match sk.phase() {
         Phase::Idle => sk.tcp()?.disconnect(),
         Phase::Connecting => abandon_connect(sk),
-        Phase::Listening => stop_listening(sk),
+        Phase::Listening => stop_listening(lock),
         Phase::Fallback => {
             let tcp = sk.tcp()?;
             tcp.detach();
+            sk.may_cross.store(0, Relaxed);
+            sk.set_fallback(Diagnosis(0), None);
             sk.set_phase(Phase::Idle);
             sk.set_state(sk_state::INIT);
             tcp.disconnect()
@@ -111,38 +127,56 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
             sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
             let linger = sk.linger();
             conn::close(sk, linger.is_some_and(Timeo::is_zero));
-            if let Some(mut timeo) = linger.filter(|timeo| !timeo.is_zero()) {
+            let waits = linger.filter(|timeo| !timeo.is_zero() && !task_exiting());
+            if let Some(mut timeo) = waits {
                 // Running into the limit is what the program asked for: the rest goes on in the
                 // background.
                 let _ = lock.wait_until(&mut timeo, |sk| conn::is_drained(sk).then_some(()));
             }
         }
-        _ => end(sk),
+        _ => {
+            let orphans = end(sk);
+            drop(lock);
+            orphans.close();
+        }
     }
 }
 
-/// Ends a socket that has no accelerated connection. Process context.
-fn end(sk: &Sk<SmcSocket>) {
-    accept::stop(sk);
+/// Ends a socket that has no accelerated connection. Socket lock held.
+fn end(sk: &Sk<SmcSocket>) -> Orphans {
+    let orphans = accept::stop(sk);
     cancel_connect(sk);
     // A rendezvous that was faster than the cancellation has made this an accelerated socket.
     if sk.phase() == Phase::Accelerated {
         conn::close(sk, false);
-        return;
+        return orphans;
     }
     sk.set_phase(Phase::Dead);
     sk.set_state(sk_state::CLOSED);
-    if let Some(tcp) = sk.take_tcp() {
+    let tcp = sk.take_tcp();
+    if let Some(tcp) = tcp {
         tcp.detach();
     }
+    orphans
+}
+
+/// Has the inner socket vanish without waiting for anybody.
+pub(crate) fn no_linger(tcp: &TcpSocket) {
+    // At worst somebody waits as long as the program wanted it itself.
+    let _ = tcp.setsockopt_bytes(opt::SOL_SOCKET, opt::SO_LINGER, &[0; 8]);
 }
 
 /// Closes a socket that no program has or will ever have. Process context.
 pub(crate) fn abandon(sk: &SocketRef) {
-    let _lock = sk.lock();
+    let lock = sk.lock();
     if sk.phase() == Phase::Accelerated {
         conn::close(sk, true);
-    } else {
-        end(sk);
+        return;
     }
+    if let Ok(tcp) = sk.tcp() {
+        no_linger(&tcp);
+    }
+    let orphans = end(sk);
+    drop(lock);
+    orphans.close();
 }

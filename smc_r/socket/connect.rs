@@ -41,7 +41,7 @@ pub(super) fn bind(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Result {
     let mut lock = sk.lock();
     if *addr == SockAddr::Unspec {
-        return close::dissolve(sk);
+        return close::dissolve(lock);
     }
     match sk.phase() {
         Phase::Idle => {
@@ -86,22 +86,24 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
     } else {
         plain(sk, Diagnosis::SOCKET_OPTION)?
     };
-    match tcp.state() {
-        tcp_state::SYN_SENT if flags.nonblock => return Err(EALREADY),
-        tcp_state::SYN_SENT => {}
-        tcp_state::CLOSE => match tcp.connect(addr)? {
-            Connect::Done => return Ok(()),
-            Connect::InProgress if flags.nonblock => return Err(EINPROGRESS),
-            Connect::InProgress => {}
-        },
-        _ => return Err(EISCONN),
+    match tcp.connect(addr) {
+        Ok(Connect::Done) => return Ok(()),
+        Ok(Connect::InProgress) if flags.nonblock => return Err(EINPROGRESS),
+        Ok(Connect::InProgress) => {}
+        Err(error) if error == EALREADY && !flags.nonblock => {}
+        Err(error) => return Err(error),
     }
     let mut timeo = sk.sndtimeo(false);
     lock.wait_until(&mut timeo, |_| {
         (tcp.state() != tcp_state::SYN_SENT).then_some(())
     })
     .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
-    tcp.take_err()
+    if let Err(error) = tcp.take_err() {
+        // The program may connect again.
+        let _ = tcp.disconnect();
+        return Err(error);
+    }
+    Ok(())
 }
 
 /// Starts the TCP connection, with the option if this host may have a use for it.
@@ -122,6 +124,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
         // An event may have queued it.
         handshake.cancel();
         sk.handshake.lock().take();
+        let _ = sk.take_err();
         sk.set_phase(Phase::Idle);
         return Err(error);
     }

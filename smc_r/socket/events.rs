@@ -6,7 +6,7 @@
 //! Called in softirq or process context with the inner socket's lock held: nothing here sleeps, and
 //! nothing takes the outer socket's lock.
 
-use kapi::tcp;
+use kapi::{errno::from_number, tcp};
 
 use super::{Phase, SmcSocket, SocketRef};
 use crate::conn;
@@ -19,7 +19,8 @@ impl tcp::Events<SocketRef> for InnerEvents {
         match sk.phase() {
             Phase::Connecting => kick(sk),
             Phase::Listening => {
-                if let Some(listener) = sk.listener.lock().clone() {
+                let listener = sk.listener.lock().clone();
+                if let Some(listener) = listener {
                     listener.kick();
                 }
             }
@@ -50,7 +51,14 @@ impl tcp::Events<SocketRef> for InnerEvents {
         match sk.phase() {
             Phase::Connecting => kick(sk),
             Phase::Accelerated => conn::tcp_event(sk),
-            Phase::Fallback => sk.wake_error(),
+            Phase::Fallback => {
+                // The core looks for the error at the outer socket.
+                let error = sk.tcp().map_or(0, |tcp| tcp.err());
+                if error != 0 {
+                    sk.set_err(from_number(error));
+                }
+                sk.wake_error();
+            }
             Phase::Idle | Phase::Listening | Phase::Dead => {}
         }
     }
@@ -58,7 +66,8 @@ impl tcp::Events<SocketRef> for InnerEvents {
 
 /// Lets the rendezvous look at what happened.
 fn kick(sk: &SmcSocket) {
-    if let Some(handshake) = sk.handshake.lock().clone() {
+    let handshake = sk.handshake.lock().clone();
+    if let Some(handshake) = handshake {
         handshake.kick();
     }
 }

@@ -18,7 +18,7 @@ mod recv;
 mod send;
 
 use kapi::{
-    errno::ENOTCONN,
+    errno::{ENOTCONN, EOPNOTSUPP},
     net::Net,
     new_delayed_work,
     new_spinlock_bh,
@@ -51,12 +51,13 @@ use kernel::{
 use smc_proto::wire::Diagnosis;
 
 use crate::{
-    conn::{ConnTimer, Connection},
+    conn::{self, ConnTimer, Connection},
     handshake::Handshake,
     netns::Netns, //
 };
 
 pub(crate) use accept::Listener;
+pub(crate) use close::no_linger;
 pub(crate) use events::InnerEvents;
 
 /// Reference to an SMC socket; what keeps the C object alive.
@@ -278,6 +279,25 @@ impl Socket for SmcSocket {
 
     fn recvmsg(sk: &Sk<Self>, message: &mut RecvMsg<'_>) -> Result<usize> {
         recv::recvmsg(sk, message)
+    }
+
+    fn set_peek_off(sk: &Sk<Self>, value: i32) -> Result {
+        match sk.phase() {
+            Phase::Fallback => sk.tcp()?.set_peek_off(value),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    fn splice_eof(sk: &Sk<Self>) {
+        match sk.phase() {
+            Phase::Accelerated => conn::push(sk),
+            Phase::Fallback => {
+                if let Ok(tcp) = sk.tcp() {
+                    tcp.splice_eof();
+                }
+            }
+            _ => {}
+        }
     }
 
     fn options_changed(sk: &Sk<Self>, name: i32) {

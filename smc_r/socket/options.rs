@@ -88,15 +88,18 @@ fn plain_tcp_only(sk: &Sk<SmcSocket>) -> Result {
 /// An option of `SOL_SOCKET` was set on the outer socket. Process context.
 pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32) {
     match sk.phase() {
-        Phase::Accelerated if name == opt::SO_OOBINLINE => {
-            conn::set_oob_inline(sk, sk.oob_inline());
-        }
-        // Plain TCP acts on the inner socket's own copy.
-        Phase::Fallback => {
+        // Lingering is our own business: the inner socket has nothing to send.
+        Phase::Accelerated if name == opt::SO_LINGER => {}
+        // TCP acts on the inner socket's own copy; keepalive probes are sent there in any case.
+        Phase::Accelerated | Phase::Fallback => {
             if let Ok(tcp) = sk.tcp() {
                 tcp.inherit_from(sk, Stage::Traffic);
             }
+            if name == opt::SO_OOBINLINE {
+                conn::set_oob_inline(sk, sk.oob_inline());
+            }
         }
+        // What is set before is taken over when the connection begins.
         _ => {}
     }
 }

@@ -10,7 +10,8 @@ use kapi::{
         EINVAL,
         ENOTCONN, //
     },
-    sock::{msg, RecvMsg, Sk, RCV_SHUTDOWN}, //
+    sock::{msg, RecvMsg, Sk, RCV_SHUTDOWN},
+    tcp::TcpSocket, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::{
@@ -30,7 +31,7 @@ pub(super) fn recvmsg(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<u
         Phase::Fallback => {
             let tcp = sk.tcp()?;
             if sk.may_cross.load(Relaxed) != 0 {
-                skip_crossed_decline(sk)?;
+                skip_crossed_decline(sk, &tcp, message.nonblock())?;
             }
             tcp.forward_recv(message)
         }
@@ -45,26 +46,35 @@ pub(super) fn recvmsg(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<u
 }
 
 /// A Decline of the peer may have crossed ours: it is no data of the application.
-fn skip_crossed_decline(sk: &Sk<SmcSocket>) -> Result {
-    let tcp = sk.tcp()?;
-    let mut start = [0; 64];
-    let seen = match tcp.peek(&mut start) {
-        Ok(seen) => seen,
-        Err(error) if error == EAGAIN => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let start = start.get(..seen).unwrap_or(&[]);
-    match crossed_decline(start) {
-        Crossed::NeedMore if seen != 0 => return Ok(()),
-        Crossed::Decline(len) => {
-            let mut sink = [0; 64];
-            if let Some(sink) = sink.get_mut(..len) {
-                tcp.recv(sink)?;
+fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> Result {
+    let mut lock = sk.lock();
+    let mut timeo = sk.rcvtimeo(nonblock);
+    let mut seen = 0;
+    while sk.may_cross.load(Relaxed) != 0 {
+        // Nothing has come, or not enough to tell.
+        lock.wait_until(&mut timeo, |_| {
+            let ended = tcp.err() != 0 || tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
+            (ended || tcp.inq() as usize > seen).then_some(())
+        })?;
+        let mut start = [0; 64];
+        seen = match tcp.peek(&mut start) {
+            Ok(seen) => seen,
+            Err(error) if error == EAGAIN => continue,
+            // For the call that follows.
+            Err(_) => 0,
+        };
+        let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
+        match crossed_decline(start.get(..seen).unwrap_or(&[])) {
+            Crossed::NeedMore if seen != 0 && !ended => continue,
+            Crossed::Decline(len) => {
+                if let Some(sink) = start.get_mut(..len) {
+                    tcp.recv(sink)?;
+                }
             }
+            Crossed::NeedMore | Crossed::No => {}
         }
-        Crossed::NeedMore | Crossed::No => {}
+        sk.may_cross.store(0, Relaxed);
     }
-    sk.may_cross.store(0, Relaxed);
     Ok(())
 }
 

@@ -78,6 +78,12 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
             break;
         }
         match piece(sk, message, urgent) {
+            // The direction was shut while the data was copied.
+            Ok(Some(0)) if done != 0 => break,
+            Ok(Some(0)) => {
+                let error = sk.take_err().err().unwrap_or(EPIPE);
+                return broken(message, error);
+            }
             Ok(Some(n)) => done += n,
             // The ring is full.
             Ok(None) => {
@@ -130,8 +136,6 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
     let taken = conn::commit_send(sk, copied, flags);
     match (copied, taken) {
         (0, _) => Err(EFAULT),
-        // The direction was shut meanwhile: the next round says why.
-        (_, 0) => Ok(Some(0)),
         _ => Ok(Some(taken)),
     }
 }

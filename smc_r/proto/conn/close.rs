@@ -17,7 +17,8 @@ use super::{
 pub enum Timer {
     /// A small amount of data is held back by a cork.
     Cork,
-    /// The application closed, and data is left to be sent.
+    /// The application closed, and data is left to be sent. The peer's application may take its
+    /// time to read, but not be idle for the whole span.
     Drain,
     /// The peer has to answer our C.
     CloseWait,
@@ -26,19 +27,16 @@ pub enum Timer {
 }
 
 impl Timer {
-    /// How long it runs, in milliseconds. `SO_LINGER` may set another span for [`Timer::Drain`].
+    /// How long it runs, in milliseconds.
     pub const fn millis(self) -> u32 {
         match self {
             Timer::Cork => 200,
-            Timer::Drain => 2_000,
+            Timer::Drain => 60_000,
             Timer::CloseWait => 60_000,
             Timer::AbortWait => 2_000,
         }
     }
 }
-
-/// Times that the drain timer is started again because the peer still takes data.
-const MAX_DRAIN_ROUNDS: u8 = 30;
 
 impl Conn {
     /// Shuts the sending direction (`SHUT_WR`): D follows once all data was sent.
@@ -66,11 +64,12 @@ impl Conn {
     }
 
     /// The application closed the socket and wants it gone: `SO_LINGER` with 0 seconds, or a
-    /// disconnect.
+    /// disconnect. Data is dropped in both directions.
     pub fn abort(&mut self) -> Events {
         let mut events = Events::default();
         self.abort_for(ConnError::Aborted, &mut events);
         self.app_closed = true;
+        self.void = true;
         events.changed |= self.step(Event::AppClosed);
         events
     }
@@ -108,20 +107,25 @@ impl Conn {
             Timer::Cork => self.push_pending(),
             Timer::Drain => {
                 let progress = self.progress();
-                if progress != self.drain_mark && self.drain_rounds < MAX_DRAIN_ROUNDS {
-                    self.drain_mark = progress;
-                    self.drain_rounds = self.drain_rounds.saturating_add(1);
-                } else {
+                if progress == self.drain_mark {
                     self.abort_for(ConnError::TimedOut, &mut events);
                 }
+                self.drain_mark = progress;
             }
-            Timer::CloseWait | Timer::AbortWait => {
+            Timer::CloseWait => {
+                self.step(Event::Expired);
+                // All was said and has arrived, if C has: the peer's application may take as
+                // long as it likes to read it, and must not lose it to a reset.
+                if self.confirmed_fin < Fin::Closed {
+                    self.fail(ConnError::TimedOut);
+                    self.reset_tcp = true;
+                }
+                events.changed = true;
+            }
+            Timer::AbortWait => {
                 // An A that found no slot so far stays owed: without it there might be no
                 // completion for what is in flight.
                 self.step(Event::Expired);
-                if timer == Timer::CloseWait {
-                    self.fail(ConnError::TimedOut);
-                }
                 self.reset_tcp = true;
                 events.changed = true;
             }
@@ -129,10 +133,10 @@ impl Conn {
         events
     }
 
-    /// Whether nothing can be sent or received any more, because of an error or since both sides
+    /// Whether nothing is sent and nothing more comes in, because of an error or since both sides
     /// are through.
     pub(super) fn is_over(&self) -> bool {
-        self.purged
+        self.failed
             || matches!(
                 self.tx.state,
                 State::Closed | State::PeerAbortWait | State::ProcessAbort
@@ -156,9 +160,9 @@ impl Conn {
         events.changed = true;
     }
 
-    /// Drops all buffered data, and tells the application why if it is still there.
+    /// Sends nothing more, and tells the application why if it is still there.
     pub(super) fn fail(&mut self, error: ConnError) {
-        self.purged = true;
+        self.failed = true;
         self.tx.urgent = None;
         self.tx.repeat = None;
         if !self.app_closed {
@@ -184,8 +188,8 @@ impl Conn {
         events
     }
 
-    /// Changes whenever the peer takes data.
+    /// Grows whenever data gets to the peer, or the peer's application takes some.
     fn progress(&self) -> u64 {
-        self.peer_consumed.total.wrapping_add(self.tx.written.total)
+        self.peer_consumed.total.wrapping_add(self.tx.furthest)
     }
 }

@@ -56,6 +56,10 @@ impl Conn {
         self.rx_prod_flags = cdc.prod_flags;
         self.rx_state_flags = cdc.state_flags;
         if cdc.state_flags.aborted {
+            if !self.is_over() {
+                // What it announces was written before it. There is nobody left to blame.
+                let _ = self.take_cursors(cdc, &mut events, byte_at);
+            }
             self.peer_aborted(&mut events);
             return events;
         }
@@ -138,6 +142,10 @@ impl Conn {
         self.tx.announced = false;
         self.tx.sent = self.confirmed_fin;
         if self.tx.sent < Fin::Closed {
+            if self.failed {
+                // Given up meanwhile: neither the data nor the C that got lost is repeated.
+                self.want = Fin::Abort;
+            }
             self.tx.validate = true;
             self.tx.owe_message = true;
         }
@@ -151,10 +159,12 @@ impl Conn {
     pub fn handle_link_failed(&mut self) -> Events {
         let mut events = Events::default();
         self.undo = None;
-        let complete = self.rx_fin != Fin::None
-            && self.want != Fin::None
-            && self.tx.sent == self.want
-            && self.flight.is_empty();
+        // A peer that sent C neither reads nor sends any more.
+        let complete = self.rx_fin >= Fin::Closed
+            || (self.rx_fin != Fin::None
+                && self.want != Fin::None
+                && self.tx.sent == self.want
+                && self.flight.is_empty());
         self.flight.clear();
         self.down = true;
         if self.tx.state == State::Closed {
@@ -164,15 +174,20 @@ impl Conn {
             self.fail(ConnError::LinkFailed);
         }
         self.tx.state = State::Closed;
-        self.reset_tcp |= self.purged;
+        self.reset_tcp |= self.failed;
         events.changed = true;
         events
     }
 
     /// The TCP connection was reset.
+    ///
+    /// After the peer's C that is no news: nothing is unsent then, what the peer sent has
+    /// arrived, and its TCP connection just went the same way.
     pub fn handle_tcp_reset(&mut self) -> Events {
         let mut events = Events::default();
-        self.abort_for(ConnError::TcpReset, &mut events);
+        if self.rx_fin < Fin::Closed {
+            self.abort_for(ConnError::TcpReset, &mut events);
+        }
         events
     }
 

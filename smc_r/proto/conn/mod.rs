@@ -35,6 +35,13 @@
 //! completion, but never so that bytes of the send ring or the limit would wait for one that does
 //! not come. D and C ride on the last data, since the order of the queue pair makes the data
 //! arrive first.
+//!
+//! # The end
+//!
+//! A connection that ends before its time sends nothing more, but for its A. What the peer had
+//! announced by then stays readable, whatever the reason was, and nothing is added to it; then
+//! [`error`](Conn::error) says why there is no more. Only [`abort`](Conn::abort) drops it. Once
+//! the peer has sent C, neither its TCP connection nor the link has anything to add to that.
 
 mod close;
 mod flight;
@@ -314,12 +321,13 @@ pub struct Conn {
     want: Fin,
     app_closed: bool,
     error: Option<ConnError>,
-    /// Buffered data is void.
-    purged: bool,
+    /// It ended before its time: nothing is sent any more.
+    failed: bool,
+    /// Our application gave up what was received and not read.
+    void: bool,
     /// TCP has to be reset instead of closed.
     reset_tcp: bool,
     drain_mark: u64,
-    drain_rounds: u8,
 }
 
 /// No transmit is larger, however large the rings.
@@ -390,10 +398,10 @@ impl Conn {
             want: Fin::None,
             app_closed: false,
             error: None,
-            purged: false,
+            failed: false,
+            void: false,
             reset_tcp: false,
             drain_mark: 0,
-            drain_rounds: 0,
         })
     }
 
@@ -404,6 +412,7 @@ impl Conn {
 
     /// Why the connection ended before its time, if it did.
     ///
+    /// What had arrived before can still be read, as with TCP: report the error after it.
     /// A close by the application ends its interest: what happens later is not recorded.
     pub fn error(&self) -> Option<ConnError> {
         self.error
@@ -422,7 +431,7 @@ impl Conn {
             && (self.down || self.want <= self.tx.sent)
             && self.writing == 0
             && !self.reading
-            && (self.app_closed || self.readable() == 0)
+            && (self.app_closed || (self.readable() == 0 && !self.urgent_ready()))
     }
 
     /// Token that the peer gave out for this connection.

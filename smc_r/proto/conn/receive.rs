@@ -40,7 +40,7 @@ impl Conn {
     /// Bytes the application can read from the stream (`SIOCINQ`), without an urgent byte that
     /// is out of line.
     pub fn readable(&self) -> u32 {
-        if self.purged {
+        if self.void {
             return 0;
         }
         let unread = self.unread();
@@ -52,7 +52,8 @@ impl Conn {
         }
     }
 
-    /// Whether the peer will send nothing more, and all it sent was read.
+    /// Whether the peer will send nothing more, and all it sent was read. It is an end of the
+    /// stream only if there is no [`Conn::error`].
     pub fn eof(&self) -> bool {
         self.read_shut() && self.readable() == 0
     }
@@ -114,7 +115,7 @@ impl Conn {
 
     /// Whether an urgent byte waits to be read out of line (`POLLPRI`).
     pub fn urgent_ready(&self) -> bool {
-        !self.purged && self.urgent_in.is_some_and(|u| !u.read)
+        !self.void && self.urgent_in.is_some_and(|u| !u.read)
     }
 
     /// Reads the urgent byte out of line (`MSG_OOB`), and leaves it there if `peek`.
@@ -123,7 +124,7 @@ impl Conn {
     ///
     /// There is no such byte; see [`UrgentError`].
     pub fn recv_urgent(&mut self, peek: bool) -> Result<u8, UrgentError> {
-        if self.inline || self.purged {
+        if self.inline || self.void {
             return Err(UrgentError::Invalid);
         }
         let shut = self.read_shut();
@@ -133,7 +134,7 @@ impl Conn {
                 u.read = !peek;
                 Ok(u.byte)
             }
-            None if !self.urgent_coming => Err(UrgentError::Invalid),
+            None if !self.urgent_coming || self.failed => Err(UrgentError::Invalid),
             None if shut => Err(UrgentError::End),
             None => Err(UrgentError::NotYet),
         }
@@ -153,7 +154,7 @@ impl Conn {
 
     /// Bytes that can be read at once: up to the urgent mark.
     fn run(&self) -> u32 {
-        if self.purged {
+        if self.void {
             return 0;
         }
         let unread = self.unread();
@@ -203,7 +204,7 @@ impl Conn {
     /// Whether the peer has to hear of what was consumed, for that alone.
     pub(super) fn is_update_due(&self, busy: bool) -> bool {
         let fresh = u64::from(self.consumed.since(self.tx.told));
-        if fresh == 0 || self.rx_fin >= Fin::Closed || self.purged {
+        if fresh == 0 || self.rx_fin >= Fin::Closed {
             return false;
         }
         if self.tx.owe_update {

@@ -107,7 +107,7 @@ impl Flow {
             None if timing.test_link != 0 && link.last_received.after(timing.test_link) <= now => {
                 self.probes = self.probes.wrapping_add(1);
                 let data =
-                    (u128::from(self.params.seed) << 64 | u128::from(self.probes)).to_be_bytes();
+                    ((u128::from(self.params.seed) << 64) | u128::from(self.probes)).to_be_bytes();
                 let until = now.after(timing.test_link_reply);
                 if let Some(link) = self.link_mut(at) {
                     link.probe = Some(Probe { data, until });

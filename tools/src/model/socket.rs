@@ -238,7 +238,7 @@ impl SocketInfo {
             ifindex: at(40),
             uid: at(52),
             inode: read(message, 56).map_or(0, u64::from_ne_bytes),
-            cookie: u64::from(at(48)) << 32 | u64::from(at(44)),
+            cookie: (u64::from(at(48)) << 32) | u64::from(at(44)),
             shut_receive: shutdown & 1 != 0,
             shut_send: shutdown & 2 != 0,
             fallback,
@@ -255,7 +255,7 @@ impl SocketInfo {
         // Family, then which attributes are wanted, then an id that nobody looks at.
         let mut request = [0; 52];
         request[0] = AF_SMC as u8;
-        request[3] = 1 << (CONNINFO - 1) | 1 << (LGRINFO - 1);
+        request[3] = (1 << (CONNINFO - 1)) | (1 << (LGRINFO - 1));
         let messages = source.sockets(&request)?;
         Ok(messages
             .iter()

@@ -63,7 +63,7 @@ impl Plan {
         let flags = flags
             .iter()
             .rev()
-            .fold(0u32, |bits, flag| bits << 1 | u32::from(*flag));
+            .fold(0u32, |bits, flag| (bits << 1) | u32::from(*flag));
         let mut bytes = [0; HEADER_LEN];
         bytes[..8].copy_from_slice(HEADER_MAGIC);
         bytes[8..16].copy_from_slice(&self.seed.to_le_bytes());

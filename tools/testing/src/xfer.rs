@@ -377,7 +377,7 @@ fn serve(args: &ServerArgs, report: &Arc<Mutex<Report>>) -> Result<(), Failure> 
             let mut outcome = Outcome::default();
             let mut id = None;
             let nonblocking = socket.set_nonblocking(common.io != Io::Blocking);
-            let tuning = common.tuning(u64::from(number) << 32 | 1);
+            let tuning = common.tuning((u64::from(number) << 32) | 1);
             let ran = nonblocking.map_err(Failure::at("option")).and_then(|()| {
                 transfer::server(&socket, common.family, &tuning, &mut id, &mut outcome)
             });

@@ -2,12 +2,17 @@
 
 //! States and transitions at the end of a connection, one by one.
 
-use smc_proto::conn::{
-    ConnError,
-    Event,
-    Facts,
-    State,
-    Timer, //
+use smc_proto::{
+    conn::{
+        ConnError,
+        Event,
+        Events,
+        Facts,
+        State,
+        Timer,
+        Violation, //
+    },
+    cursor::CursorError,
 };
 
 use crate::Rig;
@@ -133,13 +138,15 @@ const ROWS: &[Row] = &[
     (&[Close], PeerCloseWait1, Reset, Nothing, PeerAbortWait),
     (&[ShutWrite, Op::Done], PeerCloseWait2, Reset, A, PeerAbortWait),
     (&[Op::Done], AppCloseWait1, Reset, A, PeerAbortWait),
-    (&[Op::Closed], AppCloseWait1, Reset, A, State::Closed),
     (&[Op::Done, ShutWrite], AppCloseWait2, Reset, A, PeerAbortWait),
     (&[Op::Done, Close], PeerFinCloseWait, Reset, Nothing, PeerAbortWait),
-    (&[ShutWrite, Op::Closed], AppFinCloseWait, Reset, A, State::Closed),
     (&[Reset], PeerAbortWait, Abort, Nothing, State::Closed),
     (&[Reset], PeerAbortWait, Expire, Nothing, State::Closed),
     // What comes afterwards changes nothing.
+    (&[Op::Closed], AppCloseWait1, Reset, Nothing, AppCloseWait1),
+    (&[Data, Op::Closed], AppCloseWait1, Reset, Nothing, AppCloseWait1),
+    (&[Op::Closed, ShutWrite], AppCloseWait2, Reset, Nothing, AppCloseWait2),
+    (&[ShutWrite, Op::Closed], AppFinCloseWait, Reset, Nothing, AppFinCloseWait),
     (&[Reset], PeerAbortWait, Data, Nothing, PeerAbortWait),
     (&[Reset], PeerAbortWait, Op::Done, Nothing, PeerAbortWait),
     (&[Reset], PeerAbortWait, Op::Closed, Nothing, PeerAbortWait),
@@ -250,32 +257,106 @@ fn close_waits_for_the_window() {
     panic!("not drained");
 }
 
+/// Lets everything due arrive.
+fn pump(rig: &mut Rig) {
+    for t in rig.posts() {
+        let _ = rig.sent(&t);
+    }
+}
+
 #[test]
-fn drain_is_bounded() {
+fn slow_reader_gets_everything() {
+    assert!(Timer::Drain.millis() >= 60_000);
+    let mut rig = Rig::with(4096, 16, 0);
+    assert_eq!(rig.send(4096), 4096);
+    let _ = rig.conn.close();
+    pump(&mut rig);
+    // However long it takes, as long as something is taken in each span.
+    for _ in 0..4096 - 16 {
+        assert_eq!(rig.conn.timer(), Some(Timer::Drain));
+        let _ = rig.took(1);
+        pump(&mut rig);
+        let _ = rig.conn.handle_timeout(Timer::Drain);
+    }
+    assert_eq!(rig.conn.state(), PeerCloseWait1);
+    assert!(rig.conn.diag().tx_state_flags.closed && !rig.conn.reset_tcp());
+}
+
+#[test]
+fn drain_ends_without_progress() {
     let mut rig = Rig::with(64, 16, 0);
     rig.send(64);
+    pump(&mut rig);
     let _ = rig.conn.close();
-    let posts = rig.posts();
-    for t in &posts {
-        let _ = rig.sent(t);
-    }
-    // As long as the peer takes something, the timer starts again, but not for ever.
-    let mut rounds = 0;
-    while rig.conn.timer() == Some(Timer::Drain) && rounds < 20 {
-        let _ = rig.took(1);
-        for t in rig.posts() {
-            let _ = rig.sent(&t);
-        }
-        let _ = rig.conn.handle_timeout(Timer::Drain);
-        rounds += 1;
-    }
-    assert_eq!(rounds, 20);
+    let _ = rig.took(1);
+    let _ = rig.conn.handle_timeout(Timer::Drain);
+    // No slot was free until now: what is written is progress, too.
+    pump(&mut rig);
+    let _ = rig.conn.handle_timeout(Timer::Drain);
     assert_eq!(rig.conn.state(), Active);
     let _ = rig.conn.handle_timeout(Timer::Drain);
     assert_eq!(rig.conn.state(), PeerAbortWait);
-    assert!(rig.post().cdc.state_flags.aborted);
+    let t = rig.post();
+    assert!(t.cdc.state_flags.aborted && t.writes().is_empty());
     assert!(rig.conn.reset_tcp());
     assert_eq!(rig.conn.timer(), Some(Timer::AbortWait));
+}
+
+#[test]
+fn failover_hides_no_progress() {
+    let mut rig = Rig::with(64, 16, 0);
+    rig.send(64);
+    let _ = rig.conn.close();
+    rig.posts();
+    // 16 bytes are written; what the timer remembers now.
+    let _ = rig.conn.handle_timeout(Timer::Drain);
+    assert_eq!(rig.conn.state(), Active);
+    // As many bytes are taken as are to be written again.
+    let _ = rig.took(8);
+    let _ = rig.conn.handle_failover();
+    let _ = rig.conn.handle_timeout(Timer::Drain);
+    assert_eq!(rig.conn.state(), Active);
+}
+
+#[test]
+fn close_ends_without_a_reset_once_all_has_arrived() {
+    for both in [false, true] {
+        let mut rig = Rig::new(64, 0);
+        rig.send(20);
+        let _ = if both {
+            rig.conn.shutdown_both()
+        } else {
+            rig.conn.close()
+        };
+        pump(&mut rig);
+        let events = rig.conn.handle_timeout(Timer::CloseWait);
+        assert!(events.changed);
+        assert_eq!(rig.conn.state(), State::Closed);
+        assert!(!rig.conn.reset_tcp());
+        assert_eq!(rig.conn.error(), None);
+        assert!(rig.conn.is_done());
+        rig.nothing_due();
+    }
+}
+
+#[test]
+fn close_that_was_not_confirmed_ends_with_a_reset() {
+    for both in [false, true] {
+        let mut rig = Rig::new(64, 0);
+        rig.send(10);
+        let _ = if both {
+            rig.conn.shutdown_both()
+        } else {
+            rig.conn.close()
+        };
+        assert!(rig.post().cdc.state_flags.closed);
+        let events = rig.conn.handle_timeout(Timer::CloseWait);
+        assert!(events.changed);
+        assert_eq!(rig.conn.state(), State::Closed);
+        assert!(rig.conn.reset_tcp());
+        let error = both.then_some(ConnError::TimedOut);
+        assert_eq!(rig.conn.error(), error);
+    }
 }
 
 #[test]
@@ -297,22 +378,189 @@ fn peer_closes_on_unsent_data() {
     assert!(rig.conn.is_done());
 }
 
+/// What ends a connection before its time, and how that is reported.
+type End = (fn(&mut Rig) -> Events, ConnError);
+
+const ENDS: &[End] = &[
+    (Rig::aborted, ConnError::Reset),
+    (Rig::closed, ConnError::Reset),
+    (|rig| rig.conn.handle_tcp_reset(), ConnError::TcpReset),
+    (|rig| rig.conn.handle_link_failed(), ConnError::LinkFailed),
+    (
+        |rig| rig.took(33),
+        ConnError::ProtocolViolation(Violation::Consumer(CursorError::TooFar)),
+    ),
+];
+
+/// A connection with 20 bytes to read and as many unsent.
+fn busy_rig() -> Rig {
+    let mut rig = Rig::with(64, 32, 0);
+    assert_eq!(rig.data(20).violation, None);
+    pump(&mut rig);
+    assert_eq!(rig.send(32 + 20), 32 + 20);
+    pump(&mut rig);
+    assert_eq!((rig.conn.readable(), rig.conn.send_unsent()), (20, 20));
+    rig
+}
+
 #[test]
-fn abort_drops_what_was_received() {
-    let mut rig = Rig::new(64, 0);
-    let _ = rig.data(20);
-    assert_eq!(rig.conn.readable(), 20);
-    // A reader copies at the moment.
-    assert_eq!(rig.conn.recv_spans(0, 8).len(), 8);
-    let _ = rig.aborted();
+fn what_had_arrived_is_readable_before_the_error() {
+    for &(end, error) in ENDS {
+        let mut rig = busy_rig();
+        assert_eq!(rig.recv(5), 5);
+        // A reader copies at the moment.
+        assert_eq!(rig.conn.recv_spans(0, 8).len(), 8);
+        let _ = end(&mut rig);
+        assert_eq!(rig.conn.error(), Some(error));
+        let posts = rig.posts();
+        assert!(posts.len() <= 1, "{posts:?}");
+        for t in &posts {
+            assert!(t.cdc.state_flags.aborted && t.writes().is_empty());
+            let _ = rig.sent(t);
+        }
+        assert_eq!(rig.conn.readable(), 15);
+        assert!(rig.conn.read_shut() && rig.conn.write_shut() && !rig.conn.eof());
+        rig.conn.recv_commit(8);
+        // Nothing is added, whatever comes in or runs out.
+        let _ = rig.data(9);
+        if let Some(timer) = rig.conn.timer() {
+            let _ = rig.conn.handle_timeout(timer);
+        }
+        let _ = rig.aborted();
+        let _ = rig.conn.handle_link_failed();
+        assert_eq!(rig.conn.state(), State::Closed);
+        assert_eq!((rig.conn.readable(), rig.conn.eof()), (7, false));
+        assert!(!rig.conn.is_done(), "{error}: data is left to be read");
+        // A look, then two reads.
+        assert_eq!(rig.conn.recv_spans(2, 100).len(), 5);
+        rig.conn.recv_commit(0);
+        assert_eq!(rig.recv(6), 6);
+        assert!(!rig.conn.is_done());
+        assert_eq!(rig.recv(100), 1);
+        assert_eq!(rig.recv(100), 0);
+        assert!(rig.conn.eof() && rig.conn.is_done());
+        assert_eq!(rig.conn.error(), Some(error));
+        rig.nothing_due();
+    }
+}
+
+#[test]
+fn what_was_given_up_is_not_repeated() {
+    for &(end, error) in ENDS {
+        let mut rig = Rig::with(64, 32, 0);
+        rig.send(5);
+        let _ = rig.conn.shutdown_both();
+        assert!(rig.post().cdc.state_flags.closed);
+        let _ = end(&mut rig);
+        let _ = rig.conn.handle_failover();
+        for t in rig.posts() {
+            assert!(t.writes().is_empty(), "{error}");
+            // Nothing was unsent when the peer closed: there C is repeated.
+            let c = rig.conn.error().is_none();
+            assert_eq!(t.cdc.state_flags.closed, c && !t.cdc.prod_flags.failover);
+            let _ = rig.sent(&t);
+        }
+        rig.nothing_due();
+    }
+}
+
+#[test]
+fn a_closed_socket_leaves_unread_data() {
+    for &(end, error) in ENDS {
+        let mut rig = busy_rig();
+        // A reader copies at the moment.
+        assert_eq!(rig.conn.recv_spans(0, 8).len(), 8);
+        let _ = end(&mut rig);
+        pump(&mut rig);
+        let _ = rig.conn.close();
+        if rig.conn.timer() == Some(Timer::AbortWait) {
+            let _ = rig.conn.handle_timeout(Timer::AbortWait);
+        }
+        assert_eq!(rig.conn.state(), State::Closed);
+        assert!(!rig.conn.is_done(), "{error}: the reader is not through");
+        rig.conn.recv_commit(8);
+        assert!(rig.conn.is_done(), "{error}");
+        rig.nothing_due();
+    }
+}
+
+#[test]
+fn own_abort_drops_what_was_received() {
+    let mut rig = busy_rig();
+    let _ = rig.conn.abort();
+    assert_eq!(rig.conn.error(), Some(ConnError::Aborted));
     assert_eq!(rig.conn.readable(), 0);
+    assert!(rig.conn.eof() && rig.conn.recv_spans(0, 100).is_empty());
+    assert!(rig.post().cdc.state_flags.aborted);
+
+    // The same after any other end.
+    for &(end, error) in ENDS {
+        let mut rig = busy_rig();
+        let _ = end(&mut rig);
+        let _ = rig.conn.abort();
+        assert_eq!(rig.conn.error(), Some(error));
+        assert_eq!(rig.conn.readable(), 0);
+        assert!(rig.conn.recv_spans(0, 100).is_empty());
+    }
+}
+
+#[test]
+fn data_announced_with_the_abort_counts() {
+    let mut rig = busy_rig();
+    rig.produced += 3;
+    let events = rig.aborted();
+    assert!(events.readable && events.changed && events.violation.is_none());
     assert_eq!(rig.conn.error(), Some(ConnError::Reset));
-    let t = rig.post();
-    let _ = rig.sent(&t);
-    let _ = rig.conn.close();
-    assert!(!rig.conn.is_done(), "the reader is not through");
-    rig.conn.recv_commit(8);
-    assert!(rig.conn.is_done());
+    assert_eq!(rig.recv(100), 23);
+
+    // It has to be possible, else only the abort counts.
+    let mut rig = busy_rig();
+    rig.produced += 13;
+    let events = rig.aborted();
+    assert_eq!(events.violation, None);
+    assert_eq!(rig.conn.error(), Some(ConnError::Reset));
+    assert_eq!(rig.recv(100), 20);
+
+    // We had given up before.
+    let mut rig = busy_rig();
+    let _ = rig.conn.handle_tcp_reset();
+    rig.produced += 3;
+    let _ = rig.aborted();
+    assert_eq!(rig.recv(100), 20);
+}
+
+#[test]
+fn after_c_tcp_and_link_have_no_news() {
+    for link in [false, true] {
+        for shut in [false, true] {
+            let mut rig = Rig::new(64, 0);
+            let _ = rig.data(20);
+            rig.send(5);
+            pump(&mut rig);
+            if shut {
+                let _ = rig.conn.shutdown_write();
+                pump(&mut rig);
+            }
+            let _ = rig.closed();
+            let state = rig.conn.state();
+            if link {
+                let _ = rig.conn.handle_link_failed();
+                assert_eq!(rig.conn.state(), State::Closed);
+            } else {
+                assert_eq!(rig.conn.handle_tcp_reset(), Default::default());
+                assert_eq!(rig.conn.state(), state);
+            }
+            assert_eq!((rig.conn.error(), rig.conn.reset_tcp()), (None, false));
+            assert!(!rig.conn.eof() && !rig.conn.is_done());
+            assert_eq!(rig.recv(100), 20);
+            assert!(rig.conn.eof());
+            assert_eq!(rig.conn.error(), None);
+            rig.nothing_due();
+            let _ = rig.conn.close();
+            pump(&mut rig);
+            assert!(rig.conn.is_done() && !rig.conn.reset_tcp());
+        }
+    }
 }
 
 #[test]

@@ -262,3 +262,68 @@ fn urgent_byte_already_read() {
     // The peer waits for the consumer cursor all the same.
     assert_eq!(rig.post().cdc.cons.count, 3);
 }
+
+#[test]
+fn urgent_byte_outlives_an_abort() {
+    let mut rig = Rig::new(64, 0);
+    let _ = urgent(&mut rig, 5);
+    let _ = rig.data(3);
+    let _ = rig.aborted();
+    for t in rig.posts() {
+        assert!(t.cdc.state_flags.aborted && t.writes().is_empty());
+        let _ = rig.sent(&t);
+    }
+    let _ = rig.conn.handle_link_failed();
+    assert_eq!(rig.conn.readable(), 7);
+    assert!(rig.conn.urgent_ready() && !rig.conn.at_mark());
+    assert_eq!(rig.recv(100), 4);
+    assert!(rig.conn.at_mark() && rig.conn.urgent_ready());
+    assert_eq!(rig.conn.recv_urgent(false), Ok(4));
+    assert!(!rig.conn.is_done());
+    assert_eq!(rig.recv(100), 3);
+    assert!(!rig.conn.at_mark() && rig.conn.eof() && rig.conn.is_done());
+    rig.nothing_due();
+
+    // In line.
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_oob_inline(true);
+    let _ = urgent(&mut rig, 5);
+    let _ = rig.aborted();
+    assert_eq!(rig.conn.readable(), 5);
+    assert_eq!(rig.recv(100), 4);
+    assert!(rig.conn.at_mark());
+    assert_eq!(rig.recv(100), 1);
+    assert!(!rig.conn.at_mark() && rig.conn.eof());
+}
+
+#[test]
+fn connection_stays_for_the_urgent_byte() {
+    let mut rig = Rig::new(64, 0);
+    let _ = urgent(&mut rig, 1);
+    let _ = rig.conn.handle_link_failed();
+    assert!(rig.conn.eof() && rig.conn.at_mark() && !rig.conn.is_done());
+    assert_eq!(rig.conn.recv_urgent(false), Ok(0));
+    assert!(rig.conn.is_done());
+
+    // Nobody is left to read it.
+    let mut rig = Rig::new(64, 0);
+    let _ = urgent(&mut rig, 1);
+    let _ = rig.conn.handle_link_failed();
+    let _ = rig.conn.abort();
+    assert!(!rig.conn.urgent_ready());
+    assert_eq!(rig.conn.recv_urgent(false), Err(UrgentError::Invalid));
+    assert!(rig.conn.is_done());
+}
+
+#[test]
+fn announced_and_aborted() {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.flags(ProdFlags {
+        urgent_pending: true,
+        ..ProdFlags::default()
+    });
+    assert_eq!(rig.conn.recv_urgent(false), Err(UrgentError::NotYet));
+    let _ = rig.aborted();
+    // No end of the stream in place of the error.
+    assert_eq!(rig.conn.recv_urgent(false), Err(UrgentError::Invalid));
+}

@@ -20,6 +20,7 @@ use smc_proto::{
         Ticket,
         Violation, //
     },
+    cursor::Cursor,
     wire::AlertToken, //
 };
 
@@ -35,6 +36,8 @@ struct Attack {
     writing: u32,
     reading: bool,
     closed: bool,
+    /// The connection ended before its time, having this producer cursor.
+    ended: Option<Cursor>,
     /// What we wrote, and what the peer granted: its capacity beyond what it said it consumed.
     written: u64,
     consumed: u64,
@@ -68,6 +71,7 @@ impl Attack {
             writing: 0,
             reading: false,
             closed: false,
+            ended: None,
             written: 0,
             consumed: 0,
         }
@@ -167,6 +171,10 @@ impl Attack {
                 self.conn.unpost(t.ticket);
                 break;
             }
+            assert!(
+                self.ended.is_none() || t.data_len() == 0,
+                "a write after the end"
+            );
             self.written += u64::from(t.data_len());
             let capacity = self.capacity(self.params.peer_element);
             assert!(self.written - self.consumed <= capacity, "window overrun");
@@ -243,12 +251,34 @@ impl Attack {
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         let c = &self.conn;
+        let producer = c.diag().rx_producer;
+        if self.violation.is_some() || c.error().is_some() {
+            assert_eq!(
+                *self.ended.get_or_insert(producer),
+                producer,
+                "data after the end"
+            );
+        }
         assert!(u64::from(c.readable()) <= self.capacity(self.params.element));
         assert!(c.send_unsent() <= self.params.send_ring);
         assert!(c.send_queued() <= self.params.send_ring);
         assert!(c.send_space() <= self.params.send_ring);
+    }
+
+    /// Whatever happened, what is said to be readable is.
+    fn read_all(&mut self) {
+        self.conn.set_oob_inline(true);
+        let mut left = self.conn.readable();
+        while left > 0 {
+            let spans = self.conn.recv_spans(0, left);
+            assert!(!spans.is_empty());
+            self.conn.recv_commit(spans.len());
+            left -= spans.len();
+            assert_eq!(self.conn.readable(), left);
+        }
+        assert_eq!(self.conn.eof(), self.conn.read_shut());
     }
 
     fn run(&mut self) {
@@ -264,6 +294,9 @@ impl Attack {
         // The end: nobody answers any more.
         self.conn.send_commit(0, SendFlags::default());
         self.conn.recv_commit(0);
+        if !self.closed && self.rng.percent(50) {
+            self.read_all();
+        }
         let _ = self.conn.close();
         for _ in 0..200 {
             self.posts();

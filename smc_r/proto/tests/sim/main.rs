@@ -130,7 +130,8 @@ fn aborts_and_resets() {
     });
     let states = [State::PeerAbortWait, State::ProcessAbort];
     let errors = ["reset by peer", "TCP connection reset"];
-    expect_seen(&states, &errors, &["AbortWait"], &["A"]);
+    let flags = ["A", "read before the error", "RST after C"];
+    expect_seen(&states, &errors, &["AbortWait"], &flags);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn link_death() {
             c.early_close = rng.percent(50);
         })
     });
-    expect_seen(&[], &["link failed"], &[], &[]);
+    expect_seen(&[], &["link failed"], &[], &["read before the error"]);
 }
 
 #[test]
@@ -166,7 +167,27 @@ fn everything_at_once() {
         })
     });
     let timers = ["Cork", "Drain", "CloseWait", "AbortWait"];
-    expect_seen(&[], &["timed out"], &timers, &[]);
+    expect_seen(&[], &["timed out"], &timers, &["quiet end"]);
+}
+
+#[test]
+fn slow_reader() {
+    let runs = 300;
+    let well = run("slow_reader", runs, |seed| {
+        let mut rng = Rng::new(seed ^ (9 << 40));
+        let config = Config::plain(&mut rng);
+        let mut world = World::new(config, rng);
+        world.close_on_a_slow_reader();
+        world.expect_all_delivered();
+        let well = world.both_ended_well();
+        world.finish();
+        SEEN.with_borrow_mut(|seen| seen.add(&world.seen));
+        well
+    });
+    if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {
+        assert_eq!(well, runs, "nothing may be lost");
+    }
+    expect_seen(&[], &[], &["Drain"], &["slow reader", "quiet end"]);
 }
 
 #[test]

@@ -6,6 +6,9 @@
 //! order, one write at a time, at some later moment; messages wait in the receiver's queue and
 //! completions in the sender's, each for its own time. The bytes of a stream are a function of
 //! their place, so that every byte can be checked wherever it turns up.
+//!
+//! Each host also keeps in mind what a reader has a right to: what was announced to it until its
+//! connection ended, in whatever way, and an error if that is not all.
 
 use std::collections::{
     BTreeSet,
@@ -103,10 +106,18 @@ struct Posted {
     mark: Option<u64>,
 }
 
+struct Message {
+    cdc: Cdc,
+    /// Place of the urgent byte, if it carries one.
+    mark: Option<u64>,
+    /// Place in the stream behind the last byte that was written for it, if there is one.
+    end: u64,
+}
+
 #[derive(Default)]
 struct Wire {
     posted: VecDeque<Posted>,
-    inbox: VecDeque<(Cdc, Option<u64>)>,
+    inbox: VecDeque<Message>,
     completions: VecDeque<Posted>,
 }
 
@@ -130,6 +141,8 @@ pub struct Host {
     /// Place up to which the application has read, without an urgent byte it skips next.
     pub read: u64,
     reading: Option<(Spans, u32)>,
+    /// Place up to which the peer announced its data before the connection ended.
+    announced: u64,
     marks: BTreeSet<u64>,
     mark: Option<u64>,
     oob_read: bool,
@@ -142,6 +155,13 @@ pub struct Host {
     tcp_reset_seen: bool,
     tcp_reset_sent: bool,
     timed_out: bool,
+    /// C of the peer was handled; our C is known to have arrived.
+    peer_closed: bool,
+    close_confirmed: bool,
+    /// The connection ended before its time: it may say A, and nothing else.
+    ended: bool,
+    /// The peer's application has taken data since the drain timer was looked at.
+    peer_reads: bool,
     pub messages: u64,
     pub signals: u64,
 }
@@ -206,6 +226,7 @@ impl World {
                 urgent_posted: 0,
                 read: 0,
                 reading: None,
+                announced: 0,
                 marks: BTreeSet::new(),
                 mark: None,
                 oob_read: false,
@@ -216,6 +237,10 @@ impl World {
                 tcp_reset_seen: false,
                 tcp_reset_sent: false,
                 timed_out: false,
+                peer_closed: false,
+                close_confirmed: false,
+                ended: false,
+                peer_reads: false,
                 messages: 0,
                 signals: 0,
             }
@@ -255,6 +280,11 @@ impl World {
         let timer = host.conn.timer();
         if timer != host.timer.map(|(t, _)| t) {
             host.timer = timer.map(|t| (t, self.now + u64::from(t.millis())));
+        }
+        host.ended |= host.conn.error().is_some();
+        if host.conn.is_done() {
+            // The memory is given back.
+            host.element.fill(0xdd);
         }
         if host.conn.reset_tcp() && !host.tcp_reset_sent {
             host.tcp_reset_sent = true;
@@ -325,6 +355,9 @@ impl World {
         }
         let p = t.cdc.prod_flags;
         let s = t.cdc.state_flags;
+        if self.hosts[i].ended && !p.failover {
+            assert!(s.aborted && len == 0, "host {i} goes on after the end");
+        }
         for (set, name) in [
             (p.blocked, "B"),
             (p.urgent_pending && !p.urgent_present, "P"),
@@ -383,14 +416,18 @@ impl World {
         assert!(c.readable() <= self.config.element[i] - self.config.base);
         assert!(c.send_unsent() <= self.config.ring[i]);
         assert!(c.send_space() <= self.config.ring[i]);
-        if h.reading.is_none() && c.error().is_none() && !h.closed {
-            let next = self.consumed(i);
+        let next = self.consumed(i);
+        if h.reading.is_none() && !h.closed {
             let at_mark = |p| p == h.read || (p > h.read && p < next);
             assert_eq!(c.at_mark(), h.mark.is_some_and(at_mark), "at mark");
+            // What was announced is there, however the connection ended, and nothing else.
+            let ahead = |&p: &u64| p >= next && !self.config.inline[i];
+            let unread = h.announced - next - u64::from(h.mark.filter(ahead).is_some());
+            assert_eq!(u64::from(c.readable()), unread, "host {i} may read");
+            assert_eq!(c.eof(), c.read_shut() && unread == 0);
         }
         // An end of the stream is never a truncation.
-        let own_doing = h.closed || h.shut || h.aborted || h.timed_out || self.died;
-        if c.eof() && c.error().is_none() && !own_doing {
+        if c.eof() && c.error().is_none() && !h.closed && !h.shut_both {
             assert_eq!(
                 self.consumed(i),
                 self.hosts[1 - i].accepted,
@@ -412,6 +449,7 @@ impl World {
         if c.is_done() {
             assert_eq!(c.state(), State::Closed);
             assert_eq!(c.timer(), None, "timer after the end");
+            assert!(h.closed || next == h.announced, "gone with unread data");
         }
     }
 
@@ -436,7 +474,11 @@ impl World {
             }
             p.writes_done += 1;
         } else if let Some(p) = wire.posted.pop_front() {
-            wire.inbox.push_back((p.transmit.cdc, p.mark));
+            wire.inbox.push_back(Message {
+                cdc: p.transmit.cdc,
+                mark: p.mark,
+                end: p.start + u64::from(p.transmit.data_len()),
+            });
             wire.completions.push_back(p);
         }
         true
@@ -444,7 +486,7 @@ impl World {
 
     /// Host `1 - i` handles the next message from `i`.
     fn deliver(&mut self, i: usize) -> bool {
-        let Some((cdc, mark)) = self.wires[i].inbox.pop_front() else {
+        let Some(Message { cdc, mark, end }) = self.wires[i].inbox.pop_front() else {
             return false;
         };
         let r = 1 - i;
@@ -454,7 +496,15 @@ impl World {
         let over = conn.error().is_some() || sent.aborted || conn.state() == State::Closed;
         let old = (cdc.seq.wrapping_sub(self.last_seq[r]) as i16) < 0;
         let lost = conn.send_unsent() > 0 && cdc.state_flags.closed && !over && !old;
+        let before = conn.diag().rx_consumer;
         let events = conn.handle_cdc(&cdc, |o| element[o as usize]);
+        let reads = conn.diag().rx_consumer != before;
+        self.hosts[r].peer_reads |= reads;
+        if !events.dropped {
+            self.hosts[r].announced = self.hosts[r].announced.max(end);
+            self.hosts[r].peer_closed |= cdc.state_flags.closed;
+            self.hosts[r].ended |= cdc.state_flags.aborted;
+        }
         if cdc.state_flags.aborted && !over && !self.hosts[r].closed {
             assert_eq!(self.hosts[r].conn.error(), Some(ConnError::Reset));
             assert!(events.changed && events.readable && events.writable);
@@ -471,7 +521,7 @@ impl World {
             }
         }
         if let Some(mark) = mark {
-            if !events.dropped && conn.error().is_none() && self.hosts[r].marks.insert(mark) {
+            if !events.dropped && self.hosts[r].marks.insert(mark) {
                 assert!(events.readable);
                 self.hosts[r].mark = Some(mark);
                 self.hosts[r].oob_read = false;
@@ -499,6 +549,7 @@ impl World {
         let mut ticket = Ticket::from_number(0);
         for p in self.wires[i].completions.drain(..=last) {
             ticket = p.transmit.ticket;
+            self.hosts[i].close_confirmed |= p.transmit.cdc.state_flags.closed;
             for w in 0..u64::from(p.transmit.data_len()) {
                 let place = p.start + w;
                 let offset = (place % u64::from(self.config.ring[i])) as usize;
@@ -544,7 +595,11 @@ impl World {
             return false;
         }
         if self.died {
+            let error = self.hosts[i].conn.error();
             let events = self.hosts[i].conn.handle_link_failed();
+            if self.hosts[i].peer_closed {
+                assert_eq!(self.hosts[i].conn.error(), error, "no news after C");
+            }
             self.after(i, events);
             assert_eq!(self.hosts[i].conn.state(), State::Closed);
             return false;
@@ -671,6 +726,9 @@ impl World {
         };
         h.conn.recv_commit(n);
         if n > 0 {
+            if h.conn.error().is_some() {
+                self.seen.flags.insert("read before the error");
+            }
             let crossed = h.marks.range(from + 1..from + u64::from(n)).next();
             assert_eq!(crossed, None, "read across the urgent mark");
             h.read = from + u64::from(n);
@@ -683,7 +741,7 @@ impl World {
         let peek = self.rng.percent(30);
         let inline = self.config.inline[i];
         let h = &mut self.hosts[i];
-        if h.conn.error().is_some() || h.closed || h.reading.is_some() {
+        if h.closed || h.reading.is_some() {
             return false;
         }
         let expected = h.mark.filter(|&p| p >= h.read && !h.oob_read && !inline);
@@ -694,7 +752,9 @@ impl World {
             }
             (Err(UrgentError::Invalid), None) => {}
             (Err(UrgentError::NotYet), None) => assert!(!h.conn.read_shut()),
-            (Err(UrgentError::End), None) => assert!(h.conn.read_shut()),
+            (Err(UrgentError::End), None) => {
+                assert!(h.conn.read_shut() && h.conn.error().is_none());
+            }
             (got, want) => panic!("urgent: got {got:?}, mark {want:?}"),
         }
         self.after(i, Events::default());
@@ -708,6 +768,7 @@ impl World {
             return;
         }
         h.closed = true;
+        h.peer_reads = false;
         let events = h.conn.close();
         self.after(i, events);
     }
@@ -771,7 +832,9 @@ impl World {
                     if h.writing.is_none() && h.reading.is_none() {
                         h.aborted = true;
                         h.closed = true;
+                        h.ended = true;
                         let events = h.conn.abort();
+                        assert_eq!(h.conn.readable(), 0);
                         self.after(i, events);
                     }
                 } else {
@@ -787,8 +850,20 @@ impl World {
             return false;
         }
         self.resets[i] = false;
-        self.hosts[i].tcp_reset_seen = true;
-        let events = self.hosts[i].conn.handle_tcp_reset();
+        let h = &mut self.hosts[i];
+        let before = (h.conn.state(), h.conn.error(), h.conn.reset_tcp());
+        let events = h.conn.handle_tcp_reset();
+        if h.peer_closed {
+            let now = (h.conn.state(), h.conn.error(), h.conn.reset_tcp());
+            assert_eq!(
+                (now, events),
+                (before, Events::default()),
+                "no news after C"
+            );
+            self.seen.flags.insert("RST after C");
+        } else {
+            h.tcp_reset_seen = true;
+        }
         self.after(i, events);
         true
     }
@@ -806,10 +881,23 @@ impl World {
         let before = self.hosts[i].conn.state();
         let reset = self.hosts[i].conn.reset_tcp();
         let events = self.hosts[i].conn.handle_timeout(timer);
-        let c = &self.hosts[i].conn;
-        if timer != Timer::Cork && (c.state() != before || c.reset_tcp() != reset) {
-            self.hosts[i].timed_out = true;
+        let h = &mut self.hosts[i];
+        let c = &h.conn;
+        let quiet = c.reset_tcp() == reset && c.error().is_none();
+        match timer {
+            Timer::Drain if h.peer_reads => {
+                assert!(quiet, "a slow reader is given up");
+                self.seen.flags.insert("slow reader");
+            }
+            Timer::CloseWait if h.close_confirmed => {
+                assert!(quiet && c.state() == State::Closed, "all had arrived");
+                self.seen.flags.insert("quiet end");
+            }
+            Timer::Cork => assert!(quiet && c.state() == before),
+            _ => h.timed_out |= c.state() != before || !quiet,
         }
+        h.ended |= h.timed_out;
+        h.peer_reads = false;
         self.after(i, events);
     }
 
@@ -849,7 +937,7 @@ impl World {
             }
             _ => {
                 if let Some((timer, at)) = self.hosts[i].timer {
-                    if self.config.hasty_timers && self.rng.percent(5) {
+                    if self.config.hasty_timers && self.rng.percent(15) {
                         self.now = self.now.max(at);
                         self.expire(i, timer);
                     }
@@ -900,6 +988,47 @@ impl World {
         }
     }
 
+    /// Host 0 closes on a full send ring. Host 1 reads so rarely that the timers run out again
+    /// and again meanwhile, and closes only long after the end.
+    pub fn close_on_a_slow_reader(&mut self) {
+        self.give(0, self.config.ring[0]);
+        while self.send_begin(0) {
+            self.send_finish(0);
+        }
+        self.close(0);
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            assert!(rounds < 200_000, "no end: {:?}", self.report());
+            let mut busy = true;
+            while busy {
+                busy = false;
+                for i in 0..2 {
+                    busy |= self.execute(i) | self.deliver(i);
+                    busy |= self.complete(i) | self.free_slots(i);
+                }
+            }
+            match self.hosts[0].timer {
+                Some((Timer::Drain, at)) if self.hosts[0].peer_reads => {
+                    self.now = self.now.max(at);
+                    self.expire(0, Timer::Drain);
+                }
+                Some((Timer::CloseWait, at)) => {
+                    self.now = self.now.max(at);
+                    self.expire(0, Timer::CloseWait);
+                }
+                _ if self.hosts[0].conn.is_done() => break,
+                _ => {
+                    self.recv_begin(1, false);
+                    self.recv_finish(1, false);
+                }
+            }
+        }
+        // The reader takes what is left, though its peer is gone, and a reset comes.
+        self.resets[1] = self.rng.percent(50);
+        self.settle(&[]);
+    }
+
     /// Everything sent has to be there, if nothing happened that may cost data.
     pub fn expect_all_delivered(&mut self) {
         if self.is_rough() {
@@ -935,6 +1064,7 @@ impl World {
 
     /// Both applications close; both connections have to come to their end.
     pub fn finish(&mut self) {
+        let start = self.now;
         let order = self.rng.below(2) as usize;
         for i in [order, 1 - order] {
             self.close(i);
@@ -955,7 +1085,8 @@ impl World {
             assert!(h.conn.is_done(), "not done: {:?}", self.report());
             assert!(h.conn.timer().is_none());
         }
-        assert!(self.now < 200_000, "the end took {} ms", self.now);
+        let took = self.now - start;
+        assert!(took < 200_000, "the end took {took} ms");
     }
 
     pub fn both_ended_well(&self) -> bool {
