@@ -328,11 +328,12 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
         connection.group.ns.stats.violation();
         pr_debug!("smc_r: connection aborted: {}\n", Shown(violation));
     }
-    drop(guard);
-    wake(sk, &events, error.is_some());
+    // Under the lock: a later time that was found earlier must not replace an earlier one.
     if let Some(ms) = due {
         sk.conn_timer.rearm(sk.ns.queue(), sk.into(), ms);
     }
+    drop(guard);
+    wake(sk, &events, error.is_some());
     Some(result)
 }
 
@@ -634,6 +635,8 @@ fn service(sk: &SocketRef) {
 
 /// Gives back what a connection used, now that nobody touches it any more. Process context.
 fn finish(sk: &SocketRef, connection: KBox<Connection>) {
+    // Nobody arms it any more; it would hold the socket until its time.
+    sk.conn_timer.cancel();
     let heard = connection.core.diag().rx_state_flags;
     let Connection {
         group,
