@@ -97,6 +97,11 @@ def name_of(error):
     return errno.errorcode.get(error.errno, str(error))
 
 
+def name_of_code(code):
+    """The name of an errno; "0" if there is none."""
+    return errno.errorcode.get(code, str(code))
+
+
 def until(condition, seconds=LIMIT, what="condition"):
     """Waits until it holds."""
     end = time.monotonic() + seconds

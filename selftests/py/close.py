@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How connections end; one program for the server and one for the client of each case."""
+
+import os
+import select
+import socket
+import struct
+import time
+
+import smcsock as s
+
+
+def pair(role, host, port, ready):
+    """Our end of one connection."""
+    if role == "server":
+        listener = s.listener(host, int(port))
+        s.touch(ready)
+        child = s.accept(listener)
+        listener.close()
+        return child
+    return s.connect(host, int(port))
+
+
+def report(name, action):
+    """Prints how a call ended: `name=ECONNRESET`, `name=0`."""
+    try:
+        result = action()
+    except OSError as error:
+        s.say(f"{name}={s.name_of(error)}")
+        return None
+    s.say(f"{name}={len(result) if isinstance(result, bytes) else 'ok'}")
+    return result
+
+
+def half_close(role, *where):
+    """The client shuts its sending side, and still gets all of a later answer."""
+    sock = pair(role, *where)
+    if role == "server":
+        data = s.read_exactly(sock, 1 << 30)
+        s.equal("request", s.pattern(200000), data)
+        poll = select.poll()
+        poll.register(sock, select.POLLIN | select.POLLRDHUP | select.POLLOUT)
+        events = dict(poll.poll(5000)).get(sock.fileno(), 0)
+        s.check(events & select.POLLRDHUP, f"no POLLRDHUP at the end: {events:#x}")
+        s.check(events & select.POLLOUT, f"cannot write after the peer's half close: {events:#x}")
+        s.check(not events & select.POLLHUP, f"POLLHUP with an open direction: {events:#x}")
+        time.sleep(0.5)
+        sock.sendall(s.pattern(300000, 2))
+        sock.close()
+    else:
+        sock.sendall(s.pattern(200000))
+        sock.shutdown(socket.SHUT_WR)
+        report("send", lambda: sock.send(b"x", socket.MSG_NOSIGNAL))
+        sock.getpeername()
+        s.equal("answer", s.pattern(300000, 2), s.read_exactly(sock, 1 << 30))
+        s.equal("end", b"", sock.recv(10))
+
+
+def close_with_data(role, *where):
+    """close() right after send(): everything arrives, then the end of the stream."""
+    sock = pair(role, *where)
+    if role == "server":
+        time.sleep(1)
+        data = s.read_exactly(sock, 1 << 30)
+        s.equal("length", 100000, len(data))
+        s.equal("data", s.pattern(100000), data)
+    else:
+        sock.sendall(s.pattern(100000))
+        started = time.monotonic()
+        sock.close()
+        s.check(time.monotonic() - started < 0.8, "close() waits for the reader")
+
+
+def slow_reader(role, *where):
+    """A reader that rests: the writer waits, close() loses nothing."""
+    sock = pair(role, *where)
+    amount = 3 << 20
+    if role == "server":
+        got = bytearray()
+        for _ in range(8):
+            time.sleep(0.3)
+            got += sock.recv(20000)
+        got += s.read_exactly(sock, 1 << 30)
+        s.equal("length", amount, len(got))
+        s.check(bytes(got) == s.pattern(amount), "data differs")
+    else:
+        sock.setblocking(False)
+        data, sent, full = memoryview(s.pattern(amount)), 0, 0
+        while sent < amount:
+            try:
+                sent += sock.send(data[sent:])
+            except BlockingIOError:
+                full += 1
+                s.check(select.select([], [sock], [], s.LIMIT)[1], "not writable again")
+        s.check(full > 0, "the buffers were never full")
+        sock.close()
+
+
+def killed(role, *where):
+    """The client is killed while both sides send (see the shell)."""
+    sock = pair(role, *where)
+    if role == "client":
+        with open(where[2] + ".pid", "w", encoding="ascii") as file:
+            file.write(str(os.getpid()))
+        sock.sendall(b"y" * 1000)
+        time.sleep(60)
+    s.equal("first data", b"y" * 1000, s.read_exactly(sock, 1000))
+    s.touch(where[2] + ".read")
+    if os.environ["SIDE"] == "reader":
+        # Unread data at the peer's death: a reset, as TCP does it.
+        started = time.monotonic()
+        data = b"z" * 65536
+
+        def fill():
+            while True:
+                sock.send(data, socket.MSG_NOSIGNAL)
+
+        report("send", fill)
+        s.check(time.monotonic() - started < 15, "the error came late")
+        report("again", lambda: sock.send(b"x", socket.MSG_NOSIGNAL))
+        report("recv", lambda: sock.recv(10))
+    else:
+        # Nothing unread: the end of the stream.
+        report("recv", lambda: sock.recv(10))
+    sock.close()
+
+
+def abort(role, *where):
+    """SO_LINGER {1, 0} and close()."""
+    sock = pair(role, *where)
+    if role == "client":
+        sock.sendall(b"a" * 10)
+        s.equal("answer", b"b", sock.recv(1))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        return
+    s.equal("first data", b"a" * 10, s.read_exactly(sock, 10))
+    sock.sendall(b"b")
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    events = dict(poll.poll(15000)).get(sock.fileno(), 0)
+    s.check(events & select.POLLERR and events & select.POLLHUP, f"events after a reset: {events:#x}")
+    report("recv", lambda: sock.recv(10))
+    report("again", lambda: sock.recv(10))
+    report("send", lambda: sock.send(b"x", socket.MSG_NOSIGNAL))
+
+
+def unread(role, *where):
+    """close() with unread data resets the peer, as RFC 2525 asks of TCP."""
+    sock = pair(role, *where)
+    if role == "client":
+        s.until(lambda: sock.recv(5, socket.MSG_PEEK) == b"aaaaa", what="data")
+        sock.close()
+        return
+    sock.sendall(b"a" * 5)
+    report("recv", lambda: sock.recv(10))
+
+
+def shutdown_read(role, *where):
+    """SHUT_RD: reads end at once; SHUT_RDWR on both sides ends the connection."""
+    sock = pair(role, *where)
+    if role == "server":
+        sock.shutdown(socket.SHUT_RD)
+        report("recv", lambda: sock.recv(10))
+        sock.sendall(b"still")
+        sock.shutdown(socket.SHUT_RDWR)
+        report("send", lambda: sock.send(b"x", socket.MSG_NOSIGNAL))
+    else:
+        s.equal("data", b"still", s.read_exactly(sock, 5))
+        s.equal("end", b"", sock.recv(1))
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def woken(role, *where):
+    """A blocked recv() and a blocked send() end when another thread shuts the socket down."""
+    import threading
+
+    sock = s.real_blocking(pair(role, *where))
+    if role == "server":
+        thread = threading.Timer(1, lambda: sock.shutdown(socket.SHUT_RDWR))
+        thread.start()
+        started = time.monotonic()
+        report("recv", lambda: sock.recv(10))
+        s.check(time.monotonic() - started < 10, "recv() was not woken")
+        thread.join()
+        sock.close()
+    else:
+        report("peer", lambda: sock.recv(10))
+
+
+s.run({f.__name__: f for f in (half_close, close_with_data, slow_reader, killed, abort, unread,
+                               shutdown_read, woken)})

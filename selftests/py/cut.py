@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One end of connections that are cut: sends and receives until an error, and reports it.
+
+usage: cut.py server|client HOST PORT READY CONNECTIONS MODE
+MODE is busy (both directions all the time) or idle (waits in recv()).
+Prints for each connection `recv=NAME send=NAME seconds=N`; `end` for an end of file.
+"""
+
+import sys
+import threading
+import time
+
+import smcsock as s
+
+
+def until_error(action):
+    """Repeats it until it fails or the stream ends; the name of the error."""
+    try:
+        while action():
+            pass
+        return "end"
+    except OSError as error:
+        return s.name_of(error)
+
+
+def drive(sock, busy, lines):
+    """One connection, until both directions have ended."""
+    s.real_blocking(sock, 90)
+    result = {}
+    data = b"c" * 30000
+
+    def receive():
+        result["recv"] = until_error(lambda: sock.recv(65536))
+
+    def send():
+        result["send"] = until_error(lambda: sock.send(data, 0x4000))
+
+    started = time.monotonic()
+    threads = [threading.Thread(target=receive)]
+    if busy:
+        threads.append(threading.Thread(target=send))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A second call tells what a program sees that was not waiting.
+    result.setdefault("send", until_error(lambda: sock.send(data, 0x4000)))
+    lines.append(f"recv={result['recv']} send={result['send']} seconds={time.monotonic() - started:.0f}")
+    sock.close()
+
+
+def main():
+    """Entry point."""
+    role, host, port, ready, connections, mode = sys.argv[1:]
+    lines, threads = [], []
+    if role == "server":
+        listener = s.listener(host, int(port))
+        s.touch(ready)
+    for _ in range(int(connections)):
+        sock = s.accept(listener) if role == "server" else s.connect(host, int(port))
+        thread = threading.Thread(target=drive, args=(sock, mode == "busy", lines))
+        thread.start()
+        threads.append(thread)
+    s.touch(ready + "." + role)
+    for thread in threads:
+        thread.join()
+    s.say("\n".join(lines))
+
+
+main()
