@@ -577,6 +577,11 @@ pub(crate) fn close(sk: &Sk<SmcSocket>, abort: bool) {
     }
 }
 
+/// The error that ended the connection before its time.
+pub(crate) fn failure(sk: &Sk<SmcSocket>) -> Option<Error> {
+    sk.conn.lock().as_ref()?.core.error().map(errno)
+}
+
 /// Aborts the connection; the program keeps its socket.
 pub(crate) fn abort(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.core.abort()));
