@@ -104,6 +104,8 @@ pub(crate) struct SmcSocket {
     pub(crate) limit_hs: Atomic<u32>,
     /// An option rules SMC out: the option is not offered.
     pub(crate) never_smc: Atomic<u32>,
+    /// A reader has been told that the stream was cut off.
+    pub(crate) cut_told: Atomic<u32>,
     /// A connect has succeeded, and no call has told the program.
     news: Atomic<u32>,
     /// No program has the socket any more.
@@ -142,6 +144,7 @@ impl SmcSocket {
             corked: Atomic::new(0),
             limit_hs: Atomic::new(0),
             never_smc: Atomic::new(0),
+            cut_told: Atomic::new(0),
             news: Atomic::new(0),
             released: Atomic::new(0),
             may_cross: Atomic::new(0),

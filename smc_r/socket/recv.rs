@@ -122,7 +122,9 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
         match no_data(sk) {
             // An error that cannot be returned now stays for the next call.
             Some(Why::Failed) if done == 0 => {
-                return Err(sk.take_err().err().unwrap_or(ECONNRESET))
+                sk.cut_told.store(1, Relaxed);
+                let error = sk.take_err().err().or_else(|| conn::failure(sk));
+                return Err(error.unwrap_or(ECONNRESET));
             }
             Some(Why::Failed | Why::End) => break,
             None => {}
@@ -186,8 +188,12 @@ enum Why {
 }
 
 /// Whether it is in vain to wait for data, and why.
+///
+/// A stream that was cut off does not end: readers are told of that once, even if a writer has been
+/// given the socket's error before.
 fn no_data(sk: &Sk<SmcSocket>) -> Option<Why> {
-    if sk.err() != 0 {
+    let cut = sk.cut_told.load(Relaxed) == 0 && conn::failure(sk).is_some();
+    if sk.err() != 0 || cut {
         return Some(Why::Failed);
     }
     let ended = conn::status(sk).eof || sk.shutdown_mask() & RCV_SHUTDOWN != 0;

@@ -136,11 +136,10 @@ impl Conn {
     /// Whether nothing is sent and nothing more comes in, because of an error or since both sides
     /// are through.
     pub(super) fn is_over(&self) -> bool {
-        self.failed
-            || matches!(
-                self.tx.state,
-                State::Closed | State::PeerAbortWait | State::ProcessAbort
-            )
+        matches!(
+            self.tx.state,
+            State::Closed | State::PeerAbortWait | State::ProcessAbort
+        )
     }
 
     /// Gives the connection up because of `error`.
