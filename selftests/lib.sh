@@ -57,7 +57,7 @@ show_state() {
 		timeout 10 ip netns exec "$ns" smcctl groups 2>&1 | head -n 10 | sed "s/^/# $ns: /"
 	done
 	timeout 5 rdma resource 2>&1 | sed 's/^/# /'
-	dmesg | tail -n 15 | sed 's/^/# /'
+	dmesg | grep -v 9p | tail -n 15 | sed 's/^/# /'
 	local f
 	for f in "$TMP"/*.err "$TMP"/*.json; do
 		[ -s "$f" ] || continue
@@ -79,12 +79,12 @@ run_tests() {
 			echo "ok $number $name # SKIP not asked for"
 			continue
 		fi
-		rm -f "$TMP"/*.err "$TMP"/*.json "$TMP"/*.ready "$TMP"/*.pcap "$TMP/skip"
+		rm -f "$TMP"/*.err "$TMP"/*.json "$TMP"/*.ready "$TMP/skip"
 		started=$SECONDS
 		(
-			trap 'reap' EXIT
-			set -eE
-			trap 'echo "# line $LINENO: $BASH_COMMAND"' ERR
+			trap 'set +e; trap - ERR; reap' EXIT
+			set -eE -o pipefail
+			trap 'echo "# ${FUNCNAME[0]:-}: $BASH_COMMAND"' ERR
 			"${item%%:*}"
 		)
 		code=$?
@@ -105,11 +105,10 @@ run_tests() {
 # Ends what the shell and the namespaces still run.
 reap() {
 	local pids
-	pids=$(jobs -p)
-	pids+=" $(ip netns pids "$A" 2>/dev/null) $(ip netns pids "$B" 2>/dev/null)"
+	pids=$(jobs -p || true; ip netns pids "$A" 2>/dev/null || true; ip netns pids "$B" 2>/dev/null || true)
 	# shellcheck disable=SC2086 # a list
-	[ -z "${pids// /}" ] || kill -KILL $pids 2>/dev/null
-	wait 2>/dev/null
+	[ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
+	wait 2>/dev/null || true
 }
 
 ## Waiting
