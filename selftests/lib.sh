@@ -293,6 +293,8 @@ xfer() {
 	local mode=${XFER_MODE:-smc} family=${XFER_FAMILY:-inet-smc} host=${XFER_HOST:-$A4}
 	PORT=$((PORT + 1))
 	rm -f "$TMP/xfer.ready"
+	local before=0
+	[ "$mode" != smc ] || before=$(counter "$B" smc)
 	# shellcheck disable=SC2086 # lists of words
 	inA ${XFER_A:-} smc_xfer server --family "${XFER_FAMILY_A:-$family}" --bind "$host" --port $PORT \
 		--timeout "$limit" --ready-file "$TMP/xfer.ready" --expect-mode "${XFER_MODE_A:-$mode}" \
@@ -307,6 +309,9 @@ xfer() {
 	[ $code -eq 0 ] || fail "client ended with $code: $(head -c 400 "$TMP/client.json" "$TMP/client.err")"
 	wait $pid || code=$?
 	[ $code -eq 0 ] || fail "server ended with $code: $(head -c 400 "$TMP/server.json" "$TMP/server.err")"
+	# The kernel's own word for it, beside the sockets'.
+	[ "$mode" != smc ] || [ -n "${XFER_MODE_A:-}${XFER_MODE_B:-}" ] ||
+		at_least "connections counted as SMC" $((before + 1)) "$(counter "$B" smc)"
 }
 
 # Python programs of the tests, in a namespace, with a limit.
