@@ -150,7 +150,10 @@ def nonblocking(where, host):
     s.check(second in ("EALREADY", "EISCONN", "0"), f"second connect(): {second}")
     s.check(poll_now(client, select.POLLOUT, 10000) & select.POLLOUT, "never writable")
     s.equal("SO_ERROR", 0, client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-    s.equal("third", "EISCONN", s.name_of_code(client.connect_ex((host, PORT))))
+    # The first call after the end of the rendezvous may say so, the next one says EISCONN.
+    third = s.name_of_code(client.connect_ex((host, PORT)))
+    s.check(third in ("0", "EISCONN"), f"third connect(): {third}")
+    s.equal("fourth", "EISCONN", s.name_of_code(client.connect_ex((host, PORT))))
     s.check(poll_now(listener, select.POLLIN, 10000), "nobody to accept")
     server = s.accept(listener)
     s.need_smc(client)
@@ -219,11 +222,13 @@ def urgent(where, host):
         if got == b"abcde":
             s.equal("at the mark", 1, ioctl_int(client, 0x8905))
     s.equal("stream", b"abcdeghi", got)
+    client.setblocking(False)
     try:
         client.recv(1, socket.MSG_OOB)
         raise AssertionError("the urgent byte came twice")
     except OSError as error:
         s.equal("no urgent byte", "EINVAL", s.name_of(error))
+    client.settimeout(s.LIMIT)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
     server.send(b"xY", socket.MSG_OOB)
     server.sendall(b"z")
