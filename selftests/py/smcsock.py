@@ -11,6 +11,8 @@ import time
 AF_SMC = 43
 IPPROTO_SMC = 256
 SO_PROTOCOL = 38
+SOL_SMC = 286
+SMC_INFO = 1000
 SO_DOMAIN = 39
 SIOCINQ = 0x541B
 SIOCOUTQ = 0x5411
@@ -38,8 +40,9 @@ def real_blocking(sock, seconds=LIMIT):
 
 
 def is_smc(sock):
-    """Whether the connection uses SMC: after a fallback the protocol is TCP."""
-    return sock.getsockopt(socket.SOL_SOCKET, SO_PROTOCOL) != socket.IPPROTO_TCP
+    """Whether the connection uses SMC, as SMC_INFO tells."""
+    mode, _, _ = struct.unpack("=III", sock.getsockopt(SOL_SMC, SMC_INFO, 12))
+    return mode == 0
 
 
 def need_smc(sock):

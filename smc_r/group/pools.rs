@@ -263,13 +263,10 @@ impl Pools {
             // In bounds: the element is part of the RMB.
             let _ = element.rmb().pages().zero(element.offset, len);
         }
-        let Some(entry) = self
+        let entry = self
             .rmbs
             .iter_mut()
-            .find(|entry| entry.rmb.id == element.rmb.id)
-        else {
-            return None;
-        };
+            .find(|entry| entry.rmb.id == element.rmb.id)?;
         if reusable {
             entry.elements.free(element.index);
         } else {

@@ -25,6 +25,15 @@ const SOL_SMC: i32 = 286;
 /// Limits handshakes, see `include/uapi/linux/smc.h`.
 const SMC_LIMIT_HS: i32 = 1;
 
+/// Tells what became of a socket: three 32-bit numbers in host order. The first is the mode as in
+/// `diag_mode`, with [`MODE_UNDECIDED`] before it is known; the others are our reason for plain TCP
+/// and the code of the peer's Decline, both zero without. Later versions may append to it.
+const SMC_INFO: i32 = 1000;
+
+const MODE_SMC_R: u32 = 0;
+const MODE_FALLBACK: u32 = 1;
+const MODE_UNDECIDED: u32 = u32::MAX;
+
 /// `setsockopt(2)` for every level but `SOL_SOCKET`.
 pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>) -> Result {
     let _lock = sk.lock();
@@ -108,9 +117,24 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32) {
 pub(super) fn get(sk: &Sk<SmcSocket>, level: i32, name: i32, out: &mut OptOut<'_>) -> Result {
     match (level, name) {
         (SOL_SMC, SMC_LIMIT_HS) => out.int(sk.limit_hs.load(Relaxed) as i32),
+        (SOL_SMC, SMC_INFO) => out.bytes(&info(sk)),
         (SOL_SMC, _) => Err(EOPNOTSUPP),
         _ => sk.tcp()?.getsockopt(level, name, out),
     }
+}
+
+fn info(sk: &Sk<SmcSocket>) -> [u8; 12] {
+    let mode = match sk.phase() {
+        Phase::Accelerated => MODE_SMC_R,
+        Phase::Fallback => MODE_FALLBACK,
+        Phase::Idle | Phase::Connecting | Phase::Listening | Phase::Dead => MODE_UNDECIDED,
+    };
+    let (reason, peer) = sk.fallback();
+    let mut info = [0; 12];
+    for (to, from) in info.chunks_exact_mut(4).zip([mode, reason.0, peer.0]) {
+        to.copy_from_slice(&from.to_ne_bytes());
+    }
+    info
 }
 
 /// `ioctl(2)`.

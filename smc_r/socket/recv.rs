@@ -83,7 +83,7 @@ fn urgent(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     match conn::recv_urgent(sk, message.flags() & msg::PEEK != 0) {
         Ok(byte) => {
             message.add_out_flags(msg::OOB);
-            if message.len() == 0 {
+            if message.is_empty() {
                 message.add_out_flags(msg::TRUNC);
                 return Ok(0);
             }

@@ -72,7 +72,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
     }
     conn::note_send(sk, message.len());
     let mut done = 0;
-    while message.len() != 0 {
+    while !message.is_empty() {
         if done != 0 && sk.err() != 0 {
             // The error stays for the next call.
             break;
@@ -130,7 +130,7 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
         }
     }
     let flags = SendFlags {
-        urgent: urgent && message.len() == 0,
+        urgent: urgent && message.is_empty(),
         more: message.more(),
     };
     let taken = conn::commit_send(sk, copied, flags);

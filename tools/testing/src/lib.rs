@@ -2,7 +2,7 @@
 
 //! What the test programs share.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod errno;
 pub mod event;

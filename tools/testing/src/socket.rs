@@ -7,10 +7,16 @@ use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 
 const AF_SMC: i32 = 43;
 const IPPROTO_SMC: i32 = 256;
 const IPPROTO_TCP: i32 = 6;
+
+const SOL_SMC: i32 = 286;
+const SMC_INFO: i32 = 1000;
+const MODE_SMC_R: u32 = 0;
+const MODE_FALLBACK: u32 = 1;
 
 /// How the socket is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -52,8 +58,15 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Asks a connected socket: after fallback it answers as the TCP socket does.
+    /// Asks a connected socket: by `SMC_INFO`, which smc-rs has, or else by what kind of socket it
+    /// says it is, which after a fallback is TCP with the C implementation.
     pub fn of(socket: &Socket, family: Family) -> Mode {
+        match smc_info(socket) {
+            Some(MODE_SMC_R) => return Mode::Smc,
+            Some(MODE_FALLBACK) => return Mode::Fallback,
+            Some(_) => return Mode::Unknown,
+            None => {}
+        }
         let domain = socket.domain().map(i32::from);
         let protocol = socket
             .protocol()
@@ -72,6 +85,24 @@ impl Mode {
             _ => Mode::Unknown,
         }
     }
+}
+
+/// The mode of an SMC socket, the first of the numbers that `SMC_INFO` tells.
+#[expect(unsafe_code, reason = "no crate has an option of a level of its own")]
+fn smc_info(socket: &Socket) -> Option<u32> {
+    let mut info = [0u32; 3];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: Address and length are those of `info`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            SOL_SMC,
+            SMC_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    (result == 0 && len >= 4).then_some(info[0])
 }
 
 #[cfg(test)]
