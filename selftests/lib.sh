@@ -79,7 +79,7 @@ run_tests() {
 			echo "ok $number $name # SKIP not asked for"
 			continue
 		fi
-		rm -f "$TMP"/*.err "$TMP"/*.json "$TMP"/*.ready "$TMP/skip"
+		rm -f "$TMP"/*.err "$TMP"/*.json "$TMP"/*.ready* "$TMP/skip"
 		started=$SECONDS
 		(
 			trap 'set +e; trap - ERR; reap' EXIT
