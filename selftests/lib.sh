@@ -254,14 +254,12 @@ counter() {
 # fallback_reason NAMESPACE SIDE CODE: how often that side (client, server) fell back for that reason.
 fallback_reason() {
 	ip netns exec "$1" timeout 20 smcctl --json stats >"$TMP/counter" || return
-	awk -v side="$2" -v code="$3" '
-		{ gsub(/[",]/, ""); sub(/:$/, "", $1) }
-		$1 == "{" { s = c = "" }
-		$1 == "side" { s = $2 }
-		$1 == "code" { c = $2 }
-		$1 == "count" { n = $2 }
-		$1 == "}" && s == side && c == code { sum += n; s = "" }
-		END { printf "%d\n", sum }' "$TMP/counter"
+	python3 - "$2" "$3" "$TMP/counter" <<-'END'
+		import json, sys
+		side, code, file = sys.argv[1:]
+		reasons = json.load(open(file))["fallbacks"]["reasons"]
+		print(sum(r["count"] for r in reasons if (r["side"], r["reason"]["code"]) == (side, code)))
+	END
 }
 
 # rxe_counter DEVICE NAME: of the device's own counters.

@@ -12,15 +12,26 @@
 #include <net/ipv6.h>
 #include <net/tcp.h>
 
+/* Whose data a sock has: others, a sockmap for one, mark theirs with one flag more than we do. */
+static bool kapi_is_ours(uintptr_t data)
+{
+	return (data & ~SK_USER_DATA_PTRMASK) == SK_USER_DATA_NOCOPY;
+}
+
 /*
  * Replaces the callbacks of a TCP sock. A child inherits the functions of its listener but not its
  * data; for a child, `saved` has to hold what the listener had before.
+ * False, with nothing done, if somebody else has put data of theirs there.
  */
-__rust_helper void rust_helper_tcp_hook(struct sock *sk, void *data,
+__rust_helper bool rust_helper_tcp_hook(struct sock *sk, void *data,
 					const struct kapi_sk_events *ours,
 					struct kapi_sk_events *saved)
 {
 	write_lock_bh(&sk->sk_callback_lock);
+	if (rcu_access_pointer(__sk_user_data(sk))) {
+		write_unlock_bh(&sk->sk_callback_lock);
+		return false;
+	}
 	if (sk->sk_data_ready != ours->data_ready) {
 		saved->data_ready = sk->sk_data_ready;
 		saved->state_change = sk->sk_state_change;
@@ -33,6 +44,7 @@ __rust_helper void rust_helper_tcp_hook(struct sock *sk, void *data,
 	sk->sk_write_space = ours->write_space;
 	sk->sk_error_report = ours->error_report;
 	write_unlock_bh(&sk->sk_callback_lock);
+	return true;
 }
 
 /* Undoes the above, but for callbacks which somebody else has replaced meanwhile. */
@@ -48,15 +60,22 @@ __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_
 		sk->sk_write_space = saved->write_space;
 	if (sk->sk_error_report == ours->error_report)
 		sk->sk_error_report = saved->error_report;
-	rcu_assign_sk_user_data(sk, NULL);
+	if (kapi_is_ours((uintptr_t)rcu_access_pointer(__sk_user_data(sk))))
+		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
 }
 
 /* The data of a hooked sock; it stays what it is until the matching unlock. */
 __rust_helper void *rust_helper_tcp_data_lock(struct sock *sk)
 {
+	uintptr_t data;
+
 	read_lock_bh(&sk->sk_callback_lock);
-	return __locked_read_sk_user_data_with_flags(sk, SK_USER_DATA_NOCOPY);
+	data = (uintptr_t)rcu_dereference_check(__sk_user_data(sk),
+						lockdep_is_held(&sk->sk_callback_lock));
+	if (!kapi_is_ours(data))
+		return NULL;
+	return (void *)(data & SK_USER_DATA_PTRMASK);
 }
 
 __rust_helper void rust_helper_tcp_data_unlock(struct sock *sk)

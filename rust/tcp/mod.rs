@@ -251,8 +251,8 @@ impl TcpSocket {
         saved: &bindings::kapi_sk_events,
     ) -> Result<Self> {
         if REAPER.load(Ordering::Acquire).is_null() {
-            // SAFETY: The socket is ours.
-            unsafe { bindings::sock_release(sock.as_ptr()) };
+            // SAFETY: As this function demands.
+            unsafe { Self::discard(sock, saved) };
             return Err(ENODEV);
         }
         let inner = KBox::pin_init(
@@ -283,25 +283,51 @@ impl TcpSocket {
         let inner = match inner {
             Ok(inner) => inner,
             Err(e) => {
-                // SAFETY: The socket is ours.
-                unsafe { bindings::sock_release(sock.as_ptr()) };
+                // SAFETY: As this function demands.
+                unsafe { Self::discard(sock, saved) };
                 return Err(e);
             }
         };
         // SAFETY: The box is never moved out of.
         let inner = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
         // SAFETY: The sock exists. What `saved` becomes is written before the sock leads to it.
-        unsafe {
+        let hooked = unsafe {
             let sk = (*sock.as_ptr()).sk.cast::<bindings::sock>();
             bindings::lock_sock(sk);
-            bindings::tcp_hook(sk, inner.cast(), &events::OURS, &raw mut (*inner).saved);
+            let hooked =
+                bindings::tcp_hook(sk, inner.cast(), &events::OURS, &raw mut (*inner).saved);
             bindings::release_sock(sk);
+            hooked
+        };
+        if !hooked {
+            // SAFETY: The box from above, which the sock has not got.
+            drop(unsafe { KBox::from_raw(inner) });
+            // SAFETY: As this function demands.
+            unsafe { Self::discard(sock, saved) };
+            return Err(EBUSY);
         }
         // INVARIANT: A leaked box, nobody else's.
         Ok(Self {
             // SAFETY: Not null, as it comes from a box.
             inner: unsafe { NonNull::new_unchecked(inner) },
         })
+    }
+
+    /// Releases a socket that has not become one of ours: it may live on for a while as an orphan,
+    /// and must not call us then.
+    ///
+    /// # Safety
+    ///
+    /// As for [`TcpSocket::adopt`].
+    unsafe fn discard(sock: NonNull<bindings::socket>, saved: &bindings::kapi_sk_events) {
+        // SAFETY: By the requirements of this function.
+        unsafe {
+            let sk = (*sock.as_ptr()).sk.cast::<bindings::sock>();
+            bindings::lock_sock(sk);
+            bindings::tcp_unhook(sk, &events::OURS, saved);
+            bindings::release_sock(sk);
+            bindings::sock_release(sock.as_ptr());
+        }
     }
 
     fn inner(&self) -> &Inner {
@@ -340,8 +366,20 @@ impl TcpSocket {
 
     /// Starts to listen.
     pub fn listen(&self, backlog: i32) -> Result {
+        // What a connect that came to nothing has left would be inherited by the children.
+        self.unwatch();
         // SAFETY: The socket exists.
         to_result(unsafe { bindings::tcp_listen(self.sock(), backlog) })
+    }
+
+    /// Ends looking at the answer to an option that was offered.
+    fn unwatch(&self) {
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        self.inner().option.unwatch(sk);
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
     }
 
     /// Starts to connect. `EALREADY` and `EISCONN` as for `connect(2)`.
@@ -351,6 +389,7 @@ impl TcpSocket {
         let sk = self.sk();
         // SAFETY: The sock exists.
         unsafe { bindings::lock_sock(sk) };
+        self.inner().option.unwatch(sk);
         // SAFETY: The sock is locked; the address is of that length.
         let ret =
             unsafe { bindings::tcp_connect_locked(self.sock(), raw.as_mut_ptr(), len as c_int) };

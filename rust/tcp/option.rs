@@ -276,7 +276,7 @@ unsafe extern "C" fn rx_dst_set(sk: *mut bindings::sock, skb: *const bindings::s
             state.original.load(Ordering::Acquire)
         })
     };
-    if let Some(original) = original {
+    if let Some(original) = original.filter(|original| !original.is_null()) {
         // SAFETY: By the invariant of `OptionState`.
         unsafe { bindings::tcp_call_rx_dst_set(original, sk, skb) };
     }
