@@ -48,7 +48,12 @@ impl diag::Handler for SmcSockets {
     const FAMILY: u8 = AF_SMC;
 
     fn module() -> &'static ThisModule {
-        &crate::THIS_MODULE
+        #[cfg(before_7_3)]
+        {
+            &crate::THIS_MODULE
+        }
+        #[cfg(not(before_7_3))]
+        kernel::module::this_module::<crate::SmcDiag>()
     }
 
     fn dump(dump: &mut diag::Dump<'_>) -> Result {

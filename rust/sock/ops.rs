@@ -99,10 +99,10 @@ where
     // SAFETY: As above.
     let extra = unsafe { &raw mut (*this).extra }.cast::<MaybeUninit<Extra>>();
 
-    #[cfg(pin_init_before_7_3)]
+    #[cfg(before_7_3)]
     // SAFETY: `data` is valid for writes; a sock never moves, and is not used if this fails.
     unsafe { init.__pinned_init(data.cast()) }?;
-    #[cfg(not(pin_init_before_7_3))]
+    #[cfg(not(before_7_3))]
     // SAFETY: As above.
     unsafe { pin_init::raw_try_init(data.cast(), init) }?;
 
