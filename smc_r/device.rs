@@ -188,6 +188,13 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// Whether the port still has the address at its place. May sleep.
+    pub(crate) fn exists(&self) -> bool {
+        self.device
+            .gids(self.port)
+            .any(|entry| entry.index == self.gid_index && Gid(entry.gid) == self.gid)
+    }
+
     /// Whether both lead over the same port of the same device.
     pub(crate) fn same_port(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.device, &other.device) && self.port == other.port

@@ -243,7 +243,15 @@ impl DeviceUpcalls for Groups {
         });
     }
 
-    fn gids_changed(&self, _device: &Arc<Device>, _port: u8) {}
+    fn gids_changed(&self, device: &Arc<Device>, port: u8) {
+        // A link whose address is gone carries nothing any more, not even new connections.
+        self.for_each(|group, link| {
+            let path = &link.path;
+            if Arc::ptr_eq(&path.device, device) && path.port == port && !path.exists() {
+                group.link_failed(link.place);
+            }
+        });
+    }
 
     fn fatal(&self, device: &Arc<Device>) {
         self.fail_links(device);
