@@ -43,7 +43,7 @@ use smc_proto::{
     },
     group::PeerElement,
     ring::Spans,
-    wire::{AlertToken, RKey, RmbeSize}, //
+    wire::{RKey, RmbeSize}, //
 };
 
 use crate::{
@@ -199,6 +199,20 @@ impl Connection {
         })
     }
 
+    /// The link is gone, or may not be used any more. `conn` lock held.
+    fn lose_link(&mut self) -> Events {
+        self.cut_off = true;
+        self.core.handle_link_failed()
+    }
+
+    /// Whether the connection is past both directions, however it came to that.
+    fn is_past(&self) -> bool {
+        matches!(
+            self.core.state(),
+            State::Closed | State::ProcessAbort | State::PeerAbortWait
+        )
+    }
+
     /// Fills the unused places of a chain.
     fn no_write(&self) -> Write {
         Write {
@@ -251,7 +265,7 @@ impl Connection {
                 }
                 Err(PostError::Down | PostError::Invalid) => {
                     self.core.unpost(transmit.ticket);
-                    merge(&mut events, self.core.handle_link_failed());
+                    merge(&mut events, self.lose_link());
                     break;
                 }
             }
@@ -317,10 +331,7 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
         if connection.core.read_shut() {
             sk.add_shutdown(RCV_SHUTDOWN);
         }
-        if matches!(
-            state,
-            State::Closed | State::ProcessAbort | State::PeerAbortWait
-        ) {
+        if connection.is_past() {
             sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
         }
     }
@@ -408,10 +419,7 @@ pub(crate) fn resume(sk: &SocketRef) {
 
 /// The last link is gone, or the group. Any context.
 pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
-    with(sk, |connection| {
-        connection.cut_off = true;
-        ((), connection.core.handle_link_failed())
-    });
+    with(sk, |connection| ((), connection.lose_link()));
 }
 
 /// Something happened on the TCP connection: nothing should, but for its end. Softirq.
@@ -441,11 +449,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
         };
     };
     let core = &connection.core;
-    let over = core.error().is_some()
-        || matches!(
-            core.state(),
-            State::Closed | State::ProcessAbort | State::PeerAbortWait
-        );
+    let over = core.error().is_some() || connection.is_past();
     Status {
         readable: core.readable() as usize,
         capacity: connection.element.size().bytes() as usize,
@@ -680,9 +684,4 @@ fn close_tcp(sk: &Sk<SmcSocket>) {
         tcp.detach();
         socket::no_linger(&tcp);
     }
-}
-
-/// The token that names a connection in the messages of its peer.
-pub(crate) fn alert_token(token: ConnToken) -> AlertToken {
-    token.into()
 }

@@ -195,9 +195,9 @@ impl Path {
             .any(|entry| entry.index == self.gid_index && Gid(entry.gid) == self.gid)
     }
 
-    /// Whether both lead over the same port of the same device.
-    pub(crate) fn same_port(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.device, &other.device) && self.port == other.port
+    /// Whether it leads over this port.
+    pub(crate) fn is_on(&self, device: &Arc<Device>, port: u8) -> bool {
+        Arc::ptr_eq(&self.device, device) && self.port == port
     }
 }
 

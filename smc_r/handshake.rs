@@ -55,7 +55,7 @@ use smc_proto::{
 };
 
 use crate::{
-    conn::{self, alert_token, Connection, Parts, PeerBuffer},
+    conn::{self, Connection, Parts, PeerBuffer},
     device::Path,
     group::{
         Buffers,
@@ -550,7 +550,7 @@ impl Handshake {
                 token: element.group_rmb().token(),
                 index: element.index(),
                 size: element.size(),
-                alert: alert_token(token),
+                alert: token.into(),
             },
         };
         Some(if first {

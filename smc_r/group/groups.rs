@@ -107,7 +107,7 @@ impl Groups {
             let fits = found.filter(|link| {
                 group
                     .link(*link)
-                    .is_some_and(|link| link.path.same_port(path) && link.is_up())
+                    .is_some_and(|link| link.path.is_on(&path.device, path.port) && link.is_up())
             });
             if let Some(link) = fits {
                 if let Some(token) = group.add_connection() {
@@ -192,7 +192,7 @@ impl Groups {
         let list = self.list.lock();
         list.iter()
             .flat_map(|group| group.links())
-            .filter(|link| Arc::ptr_eq(&link.path.device, device) && link.path.port == port)
+            .filter(|link| link.path.is_on(device, port))
             .count()
     }
 
@@ -237,7 +237,7 @@ impl DeviceUpcalls for Groups {
 
     fn port_error(&self, device: &Arc<Device>, port: u8) {
         self.for_each(|group, link| {
-            if Arc::ptr_eq(&link.path.device, device) && link.path.port == port {
+            if link.path.is_on(device, port) {
                 group.port_down();
             }
         });
@@ -246,8 +246,7 @@ impl DeviceUpcalls for Groups {
     fn gids_changed(&self, device: &Arc<Device>, port: u8) {
         // A link whose address is gone carries nothing any more, not even new connections.
         self.for_each(|group, link| {
-            let path = &link.path;
-            if Arc::ptr_eq(&path.device, device) && path.port == port && !path.exists() {
+            if link.path.is_on(device, port) && !link.path.exists() {
                 group.link_failed(link.place);
             }
         });

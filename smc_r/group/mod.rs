@@ -429,7 +429,7 @@ impl Group {
         let mut pools = self.pools.lock();
         let taken = pools.take(size);
         if let Taken::Element(element) = &taken {
-            if !element.group_rmb().is_new() {
+            if !element.group_rmb().first_use() {
                 self.ns.stats.rx.reused();
             }
         }
@@ -455,7 +455,8 @@ impl Group {
     pub(crate) fn first_element(&self, link: &Link, size: RmbeSize) -> Result<OwnElement> {
         let mut pools = self.pools.lock();
         let rmb = pools.add(link, size, Known::Yes)?;
-        rmb.is_new();
+        // Its first element is no reuse.
+        rmb.first_use();
         pools.take_from(&rmb).ok_or(ENOBUFS)
     }
 

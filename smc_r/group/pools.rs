@@ -77,8 +77,8 @@ impl GroupRmb {
         self.known.store(known as u32, Release);
     }
 
-    /// True when asked for the first time.
-    pub(super) fn is_new(&self) -> bool {
+    /// Notes that a connection uses it; true the first time.
+    pub(super) fn first_use(&self) -> bool {
         self.used.xchg(1, Relaxed) == 0
     }
 
