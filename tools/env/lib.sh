@@ -6,7 +6,6 @@
 env_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top_dir=$(cd "$env_dir/../.." && pwd)
 SMC_CACHE=${SMC_CACHE:-$HOME/.cache/smc-rs}
-rootfs=$SMC_CACHE/rootfs
 suite=trixie
 
 say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
@@ -64,6 +63,8 @@ verify() {
 }
 
 rootfs_key() { script_key "$env_dir/make-rootfs" "$env_dir/packages"; }
+# Trees with other package lists may be in use by another checkout: each has a folder of its own.
+rootfs=$SMC_CACHE/rootfs-$(rootfs_key)
 kernel_key() { script_key "$env_dir/prepare-kernel"; }
 
 # debian_mirror: the archive the host uses, or nothing where it does not say.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A QEMU guest on the root file system of the cache."""
 
+import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -44,10 +46,22 @@ def kernel_folder(name):
     return next((p for p in found if p.name == name), found[-1])
 
 
+@functools.cache
+def _rootfs():
+    """The root file system of this checkout, kept from being removed while this program runs."""
+    script = f'. "{TOP}/tools/env/lib.sh" && echo "$rootfs"'
+    found = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True)
+    path = Path(found.stdout.strip())
+    try:
+        stamp = os.open(path / ".stamp", os.O_RDONLY)
+    except FileNotFoundError:
+        raise SetupError("the cache has no root file system: run tools/env/setup rootfs") from None
+    fcntl.flock(stamp, fcntl.LOCK_SH)
+    return path
+
+
 def _archive(kernel):
-    root = CACHE / "rootfs"
-    if not (root / "usr/bin/busybox").exists():
-        raise SetupError("the cache has no root file system: run tools/env/setup rootfs")
+    root = _rootfs()
     modules = kernel / "lib/modules" / kernel.name
     return initramfs.build(CACHE, root / "usr/bin/busybox", TOP / "selftests/vm/init", modules)
 
@@ -67,7 +81,7 @@ def accelerator(kernel):
     tiny = initramfs.cpio(
         [
             ("bin", 0o040755, b""),
-            ("bin/busybox", 0o100755, (CACHE / "rootfs/usr/bin/busybox").read_bytes()),
+            ("bin/busybox", 0o100755, (_rootfs() / "usr/bin/busybox").read_bytes()),
             ("dev", 0o040755, b""),
             ("dev/console", 0o020600, b""),
             ("init", 0o100755, b"#!/bin/busybox sh\n/bin/busybox poweroff -f\n"),
@@ -141,7 +155,7 @@ class Guest:
         args += ["-chardev", "stdio,id=out,signal=off", "-device", "virtio-serial-pci"]
         args += ["-device", "virtconsole,chardev=out", "-device", "virtio-rng-pci"]
         shares = (
-            ("root", CACHE / "rootfs", True),
+            ("root", _rootfs(), True),
             ("modules", kernel / "lib/modules" / kernel.name, True),
             ("checkout", TOP, True),
             ("own", self.own, False),
