@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod clock;
 mod conn;
 mod device;
 mod group;

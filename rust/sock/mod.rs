@@ -12,6 +12,7 @@
 
 mod addr;
 mod consts;
+mod family;
 mod lock;
 mod message;
 mod ops;
@@ -35,6 +36,10 @@ pub use consts::{
     SEND_SHUTDOWN,
     SHUTDOWN_MASK, //
 };
+pub use family::{
+    for_each,
+    Registration, //
+};
 pub use lock::{
     SockLock,
     Timeo, //
@@ -42,10 +47,6 @@ pub use lock::{
 pub use message::{
     RecvMsg,
     SendMsg, //
-};
-pub use ops::{
-    for_each,
-    Registration, //
 };
 pub use option::{
     OptOut,
@@ -310,7 +311,7 @@ impl<T: Socket> Sk<T> {
         };
         let sk = NonNull::new(sk).ok_or(ENOMEM)?;
         // SAFETY: A new sock of this protocol, nobody else knows it.
-        if let Err(e) = unsafe { ops::adopt(sk.as_ptr(), self.kind(), init) } {
+        if let Err(e) = unsafe { family::adopt(sk.as_ptr(), self.kind(), init) } {
             // SAFETY: The reference is the one from `sk_new`.
             unsafe {
                 bindings::sk_mark_dead(sk.as_ptr());

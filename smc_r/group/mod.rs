@@ -5,21 +5,26 @@
 //! A group is driven by its LLC engine ([`Flow`]). Messages of the peer are handed to it where they
 //! come in (softirq), under the `flow` spin lock, and what it wants to send is posted at once. What
 //! else it has to say is dealt with by the group's service work item, in process context.
+//!
+//! * This file: the group, its links and its LLC engine.
+//! * [`groups`]: all groups, and the choice between them.
+//! * [`members`], [`table`], [`pools`]: connections and their buffers.
+//! * [`upcalls`]: what links report. [`service`]: the work item.
 
 mod groups;
+mod members;
 mod pools;
+mod service;
 mod table;
+mod upcalls;
 
 use kapi::{
-    errno::{
-        ENOBUFS,
-        ENOTCONN, //
-    },
+    errno::ENOTCONN,
     new_delayed_work,
     new_spinlock_bh,
     spinlock_bh::{SpinLockBh, SpinLockBhGuard},
     util::now_ms,
-    workqueue::{self, DelayedWork}, //
+    workqueue::DelayedWork, //
 };
 use kernel::{
     alloc::kvec::KVVec,
@@ -32,43 +37,26 @@ use kernel::{
     },
 };
 use smc_proto::{
-    cdc::Cdc,
     group::{
-        Claim,
-        Element,
         LinkEnd,
         LinkIx,
-        PeerElement,
         PeerRmb,
-        PeerSlot,
         PeerTable,
         Role,
-        TableError,
         MAX_LINKS,
         MAX_PEER_RMBS, //
     },
-    handshake::LinkResult,
-    llc_flow::{
-        DownReason,
-        Event,
-        Flow,
-        FlowParams,
-        Note,
-        Outgoing,
-        ShutDown,
-        Unavailable, //
-    },
+    llc_flow::{Flow, FlowParams, Outgoing},
     timer::{FlowTiming, Time},
-    wire::{Gid, LinkNum, PeerId, RmbeSize}, //
+    wire::{Gid, LinkNum, PeerId}, //
 };
 
 use crate::{
-    conn,
+    clock::now,
     device::Path,
     handshake::Handshake,
     link::{Cookie, Link},
     netns::Netns,
-    socket::SocketRef,
     transport::{
         rc::Rc,
         Chain,
@@ -80,11 +68,13 @@ use crate::{
 
 pub(crate) use self::{
     groups::{FirstContact, Groups, ServerChoice},
+    members::Buffers,
     pools::{GroupRmb, Known, OwnElement, PooledRing, Taken},
     table::{ConnToken, MAX_CONNECTIONS}, //
 };
 use self::{
     pools::Pools,
+    service::{PortCheck, Service},
     table::Table, //
 };
 
@@ -153,37 +143,6 @@ impl Drop for Counted {
 struct Waiters {
     first: Option<Arc<Handshake>>,
     others: KVVec<Arc<Handshake>>,
-}
-
-/// Tag type: the group's work item.
-struct Service;
-
-impl workqueue::Handler<Arc<Group>> for Service {
-    fn run(group: Arc<Group>) {
-        group.serve();
-    }
-}
-
-/// How long a port may be down before the links on it are given up, in milliseconds: about as long
-/// as a queue pair repeats what is not acknowledged.
-const PORT_GRACE: u32 = 4_000;
-
-/// Tag type: looks whether a port that went down has come back.
-struct PortCheck;
-
-impl workqueue::Handler<Arc<Group>> for PortCheck {
-    fn run(group: Arc<Group>) {
-        if let Some(link) = group.first_link() {
-            let path = &link.path;
-            if !path.device.port(path.port).is_ok_and(|port| port.active) {
-                group.link_failed(link.place);
-            }
-        }
-    }
-}
-
-fn now() -> Time {
-    Time::from_millis(now_ms())
 }
 
 impl Group {
@@ -341,147 +300,6 @@ impl Group {
         self.with_flow(|flow, _, now| flow.start(local, peer, spare, now));
     }
 
-    /// Counts a connection in and gives it a token. `None` if the group takes no more.
-    pub(crate) fn add_connection(&self) -> Option<ConnToken> {
-        if !self.flow.lock().flow.add_connection() {
-            return None;
-        }
-        let token = self.table.lock().reserve();
-        if token.is_none() {
-            self.flow.lock().flow.remove_connection(now());
-        }
-        token
-    }
-
-    /// Takes back what [`Group::add_connection`] gave, for a connection that came to nothing.
-    pub(crate) fn cancel_connection(self: &Arc<Self>, token: ConnToken) {
-        let _none = self.table.lock().release(token);
-        self.with_flow(|flow, _, now| flow.remove_connection(now));
-    }
-
-    /// The connection is set up. Gives the message that came early.
-    pub(crate) fn connection_live(&self, token: ConnToken, sk: SocketRef) -> Option<Cdc> {
-        self.table.lock().go_live(token, sk)
-    }
-
-    /// The connection is over. Process context.
-    pub(crate) fn connection_gone(
-        self: &Arc<Self>,
-        token: ConnToken,
-        buffers: Buffers,
-        peer: Option<PeerElement>,
-    ) {
-        let reference = self.table.lock().release(token);
-        self.give_back(buffers);
-        self.with_flow(|flow, peers, now| {
-            if let Some(peer) = peer {
-                peers.release(peer);
-            }
-            flow.remove_connection(now);
-        });
-        drop(reference);
-    }
-
-    /// The connection of a token.
-    pub(crate) fn connection(&self, token: ConnToken) -> Option<SocketRef> {
-        self.table.lock().find(token)
-    }
-
-    /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
-    /// has forgotten that one (RFC 7609 section 4.4.2). Process context.
-    pub(crate) fn claim(&self, link: LinkIx, element: &Element) -> Result<PeerElement, TableError> {
-        let claim = {
-            let mut guard = self.flow.lock();
-            PeerTable::new(&mut guard.peers).claim(link, element)?
-        };
-        if let Claim::TakenOver(place) = claim {
-            self.for_each_connection(|sk| {
-                let same = (*sk.conn.lock())
-                    .as_mut()
-                    .is_some_and(|connection| connection.supersede(place));
-                if same {
-                    conn::link_failed(sk);
-                }
-            });
-        }
-        Ok(claim.element())
-    }
-
-    /// Gives a claim back.
-    pub(crate) fn release_claim(&self, place: PeerElement) {
-        PeerTable::new(&mut self.flow.lock().peers).release(place);
-    }
-
-    fn for_each_connection(&self, mut action: impl FnMut(&SocketRef)) {
-        let mut from = 0;
-        loop {
-            // The lock is not held while the connection is dealt with.
-            let Some((place, _, sk)) = self.table.lock().nth(from) else {
-                return;
-            };
-            action(&sk);
-            from = place + 1;
-        }
-    }
-
-    /// An element of one of our RMBs for a new connection. Process context.
-    pub(crate) fn take_element(self: &Arc<Self>, link: &Link, size: RmbeSize) -> Result<Taken> {
-        let mut pools = self.pools.lock();
-        let taken = pools.take(size);
-        if let Taken::Element(element) = &taken {
-            if !element.group_rmb().first_use() {
-                self.ns.stats.rx.reused();
-            }
-        }
-        if !matches!(taken, Taken::NeedRmb) {
-            return Ok(taken);
-        }
-        let rmb = pools.add(link, size, Known::Announced)?;
-        let announced = rmb.register().and_then(|()| {
-            self.with_flow(|flow, _, now| flow.announce(rmb.id, rmb.token(), now))
-                .map_err(|unavailable| match unavailable {
-                    Unavailable::Full => EBUSY,
-                    Unavailable::Down => ENOTCONN,
-                })
-        });
-        if let Err(error) = announced {
-            rmb.set_known(Known::Refused);
-            return Err(error);
-        }
-        Ok(Taken::Pending(rmb))
-    }
-
-    /// The element of the first connection: CLC itself makes its RMB known.
-    pub(crate) fn first_element(&self, link: &Link, size: RmbeSize) -> Result<OwnElement> {
-        let mut pools = self.pools.lock();
-        let rmb = pools.add(link, size, Known::Yes)?;
-        // Its first element is no reuse.
-        rmb.first_use();
-        pools.take_from(&rmb).ok_or(ENOBUFS)
-    }
-
-    /// A send ring. Process context.
-    pub(crate) fn take_ring(&self, link: &Link, len: u32) -> Result<PooledRing> {
-        self.pools.lock().ring(link, len)
-    }
-
-    /// Gives buffers back that no connection uses any more. Process context.
-    pub(crate) fn give_back(self: &Arc<Self>, buffers: Buffers) {
-        let spent = {
-            let mut pools = self.pools.lock();
-            if let Some(ring) = buffers.ring {
-                pools.give_back_ring(ring, buffers.ring_is_quiet);
-            }
-            buffers
-                .element
-                .and_then(|element| pools.give_back(&element, buffers.element_is_quiet))
-        };
-        if let Some(rmb) = spent {
-            // If the exchange cannot be had now, the RMB stays until the group ends.
-            let _ = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, rmb.token().rkey, now));
-        }
-    }
-
     /// Has `handshake` woken when the first contact, or something about RMBs, is decided.
     pub(crate) fn wait(&self, handshake: Arc<Handshake>) -> Result {
         let mut waiters = self.waiters.lock();
@@ -511,211 +329,6 @@ impl Group {
     fn wake_waiters(&self) {
         let waiters = core::mem::replace(&mut self.waiters.lock().others, KVVec::new());
         for handshake in &waiters {
-            handshake.kick();
-        }
-    }
-
-    /// A CDC message came in. Softirq.
-    pub(crate) fn cdc_received(&self, cdc: &Cdc) {
-        let found = ConnToken::new(cdc.token.0)
-            .ok_or(false)
-            .and_then(|token| Ok((token, self.table.lock().find_or_keep(token, cdc)?)));
-        match found {
-            Ok((token, sk)) => conn::received(&sk, token, cdc),
-            Err(kept) => {
-                if !kept {
-                    self.ns.stats.cdc_dropped();
-                }
-            }
-        }
-    }
-
-    /// An LLC message came in. Softirq.
-    pub(crate) fn llc_received(self: &Arc<Self>, link: LinkIx, message: &[u8]) {
-        self.with_flow(|flow, peers, now| flow.handle_received(link, message, peers, now));
-    }
-
-    /// An LLC message was completed. Softirq.
-    pub(crate) fn llc_sent(self: &Arc<Self>, note: Note, ok: bool) {
-        self.with_flow(|flow, _, now| flow.handle_sent(note, ok, now));
-    }
-
-    /// A slot is free: for LLC messages first.
-    pub(crate) fn llc_room(self: &Arc<Self>) {
-        if self.backlog.load(Relaxed) != 0 {
-            self.with_flow(|_, _, _| ());
-        }
-    }
-
-    /// A link failed. Any context.
-    pub(crate) fn link_failed(self: &Arc<Self>, link: LinkIx) {
-        self.with_flow(|flow, _, now| flow.handle_link_failed(link, now));
-    }
-
-    /// The port of the link went down. A short interruption is ridden out, as TCP does; a longer one
-    /// ends the link.
-    pub(crate) fn port_down(self: &Arc<Self>) {
-        self.port_check
-            .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
-    }
-
-    /// Send slots are free: those that wait for one go on, in turn. Softirq.
-    pub(crate) fn room(self: &Arc<Self>) {
-        self.llc_room();
-        let count = self.table.lock().waiting();
-        for _ in 0..count {
-            // The lock is not held while the connection posts.
-            let Some(next) = self.table.lock().next_waiting() else {
-                return;
-            };
-            if let Some(sk) = next {
-                conn::resume(&sk);
-            }
-        }
-    }
-
-    /// Puts a connection in the queue for a send slot.
-    pub(crate) fn wait_for_room(&self, token: ConnToken) {
-        self.table.lock().wait(token);
-    }
-
-    /// Ends the group: the peer is told, connections are aborted. Any context.
-    pub(crate) fn shut_down(self: &Arc<Self>, why: ShutDown) {
-        self.with_flow(|flow, _, now| flow.shut_down(why, now));
-    }
-
-    /// Gives up a group whose first contact fell back or failed. Process context.
-    pub(crate) fn abandon(self: &Arc<Self>) {
-        self.with_flow(|flow, _, _| flow.abandon());
-        self.retire();
-        self.release();
-    }
-
-    /// Timers and events of the LLC engine. Work item.
-    fn serve(self: &Arc<Self>) {
-        loop {
-            let (event, deadline) = {
-                let mut guard = self.flow.lock();
-                if let Some(link) = self.first_link() {
-                    let last = Time::from_millis(link.last_received());
-                    guard.flow.note_activity(link.place, last);
-                }
-                guard.flow.handle_timeout(now());
-                self.flush(&mut guard);
-                (guard.flow.poll_event(), guard.flow.next_deadline())
-            };
-            match event {
-                Some(event) => self.handle_event(event),
-                None => {
-                    if let Some(deadline) = deadline {
-                        let ms = u32::try_from(deadline.since(now())).unwrap_or(u32::MAX);
-                        self.service
-                            .enqueue_after(self.ns.queue(), self.clone(), ms);
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    fn handle_event(self: &Arc<Self>, event: Event) {
-        match event {
-            Event::FirstContact(result) => self.first_contact_over(result),
-            Event::SpareFree => self.drop_spare(),
-            Event::RkeyConfirmed(id) => {
-                self.pools.lock().set_known(id, Known::Yes);
-                self.wake_waiters();
-            }
-            Event::RkeyRefused(id) => {
-                self.pools.lock().set_known(id, Known::Refused);
-                self.wake_waiters();
-            }
-            Event::RkeyDeleted(id) => {
-                let mut pools = self.pools.lock();
-                pools.set_known(id, Known::Refused);
-                pools.forget(id);
-            }
-            Event::PeerRmbGone(slot) => self.abort_users_of(slot),
-            Event::Down(reason) => {
-                self.log_down(reason);
-                if matches!(reason, DownReason::LinkFailed(_)) {
-                    self.links().for_each(|link| link.fail());
-                }
-                self.retire();
-            }
-            Event::Release => self.release(),
-        }
-    }
-
-    fn first_contact_over(self: &Arc<Self>, result: LinkResult) {
-        let first = self.waiters.lock().first.take();
-        if let Some(handshake) = first {
-            handshake.link_decided(result);
-        }
-        self.wake_waiters();
-    }
-
-    fn abort_users_of(&self, slot: PeerSlot) {
-        self.for_each_connection(|sk| {
-            let uses = sk
-                .conn
-                .lock()
-                .as_ref()
-                .is_some_and(|connection| connection.peer_place().slot == slot);
-            if uses {
-                conn::link_failed(sk);
-            }
-        });
-    }
-
-    fn log_down(&self, reason: DownReason) {
-        match reason {
-            DownReason::Idle | DownReason::Local => {}
-            DownReason::LinkFailed(_) | DownReason::PeerDeleted(_) => {
-                self.ns.stats.group_lost();
-            }
-        }
-        pr_debug!("smc_r: link group {:08x} down: {:?}\n", self.id, reason);
-    }
-
-    /// Nobody finds the group any more, and its connections end. Process context.
-    fn retire(self: &Arc<Self>) {
-        self.ns.shared.groups.remove(self);
-        self.pools.lock().refuse_pending();
-        self.for_each_connection(|sk| conn::link_failed(sk));
-        self.wake_waiters();
-    }
-
-    fn drop_spare(&self) {
-        let spare = self.links.lock().spare.take();
-        if let Some(spare) = spare {
-            spare.shutdown();
-        }
-    }
-
-    /// Takes the queue pairs apart: the end of the group. Process context.
-    fn release(self: &Arc<Self>) {
-        self.port_check.cancel();
-        self.drop_spare();
-        for place in 0..MAX_LINKS {
-            let link = self
-                .links
-                .lock()
-                .places
-                .get_mut(place)
-                .and_then(Option::take);
-            if let Some(link) = link {
-                link.shutdown();
-            }
-        }
-        self.first_contact_lost();
-        self.wake_waiters();
-    }
-
-    /// A rendezvous that still waits for its link waits in vain.
-    fn first_contact_lost(&self) {
-        let first = self.waiters.lock().first.take();
-        if let Some(handshake) = first {
             handshake.kick();
         }
     }
@@ -753,16 +366,6 @@ impl Group {
             ring_bytes,
         }
     }
-}
-
-/// Buffers on their way back.
-pub(crate) struct Buffers {
-    pub(crate) element: Option<OwnElement>,
-    /// The peer knows that it must not write to the element any more.
-    pub(crate) element_is_quiet: bool,
-    pub(crate) ring: Option<PooledRing>,
-    /// The device does not read from the ring any more.
-    pub(crate) ring_is_quiet: bool,
 }
 
 /// What is shown of a group.

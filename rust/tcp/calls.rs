@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be done with a TCP socket.
+
+use super::{
+    option,
+    TcpSocket, //
+};
+use crate::bindings;
+use crate::errno;
+use crate::net::Net;
+use crate::netdev::{
+    NetDev,
+    NetDevice, //
+};
+use crate::sock::{
+    OptOut,
+    OptVal,
+    RawAddr,
+    RecvMsg,
+    SendMsg,
+    Shutdown,
+    Sk,
+    SockAddr,
+    Socket,
+    UserArg, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+/// How far a [`TcpSocket::connect`] has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connect {
+    /// The connection is established.
+    Done,
+    /// The SYN is on its way; events tell what comes of it.
+    InProgress,
+}
+
+/// Which options of the socket above matter now, for [`TcpSocket::inherit_from`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Before binding: everything but buffer sizes.
+    Bind,
+    /// Before connecting or listening, and in fallback: everything.
+    Traffic,
+}
+
+/// How packets of a connection leave.
+pub struct Route {
+    /// The device, if it still exists.
+    pub dev: Option<NetDev>,
+    /// Its interface index.
+    pub ifindex: i32,
+    /// Are packets transformed, by IPsec for example?
+    pub uses_xfrm: bool,
+}
+
+impl TcpSocket {
+    /// Binds to a local address.
+    pub fn bind(&self, addr: &SockAddr) -> Result {
+        let mut raw = RawAddr::new();
+        let len = addr.emit(&mut raw)?;
+        // SAFETY: The socket exists, the address is of that length.
+        to_result(unsafe { bindings::tcp_bind(self.sock(), raw.as_mut_ptr(), len as c_int) })
+    }
+
+    /// Starts to listen.
+    pub fn listen(&self, backlog: i32) -> Result {
+        // What a connect that came to nothing has left would be inherited by the children.
+        self.unwatch();
+        // SAFETY: The socket exists.
+        to_result(unsafe { bindings::tcp_listen(self.sock(), backlog) })
+    }
+
+    /// Ends looking at the answer to an option that was offered.
+    fn unwatch(&self) {
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        self.inner().option.unwatch(sk);
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+    }
+
+    /// Starts to connect. `EALREADY` and `EISCONN` as for `connect(2)`.
+    pub fn connect(&self, addr: &SockAddr) -> Result<Connect> {
+        let mut raw = RawAddr::new();
+        let len = addr.emit(&mut raw)?;
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        self.inner().option.unwatch(sk);
+        // SAFETY: The sock is locked; the address is of that length.
+        let ret =
+            unsafe { bindings::tcp_connect_locked(self.sock(), raw.as_mut_ptr(), len as c_int) };
+        self.inner().option.watch(sk);
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+        match to_result(ret) {
+            Ok(()) => Ok(Connect::Done),
+            Err(e) if e == errno::EINPROGRESS => Ok(Connect::InProgress),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Dissolves the connection, or what there is of it, so that the socket can be used again.
+    pub fn disconnect(&self) -> Result {
+        self.connect(&SockAddr::Unspec).map(|_| ())
+    }
+
+    /// Takes a connection from a listening socket, if there is one. It has no owner.
+    pub fn accept(&self) -> Result<Option<Self>> {
+        let mut sock = ptr::null_mut();
+        // SAFETY: The socket exists; `sock` is valid for writes.
+        let ret = unsafe {
+            bindings::kernel_accept(self.sock(), &mut sock, bindings::O_NONBLOCK as c_int)
+        };
+        match to_result(ret) {
+            Err(e) if e == EAGAIN => return Ok(None),
+            result => result?,
+        }
+        let sock = NonNull::new(sock).ok_or(ENOMEM)?;
+        // SAFETY: The socket is new and ours; it is a child of this one.
+        let child = unsafe { Self::adopt(sock, &self.inner().saved) }?;
+        let sk = child.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        child.inner().option.accepted(sk, &self.inner().option);
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+        Ok(Some(child))
+    }
+
+    /// Sends bytes of the kernel, as many as there is room for; `EAGAIN` if there is none.
+    pub fn send(&self, buf: &[u8]) -> Result<usize> {
+        // SAFETY: The socket exists, `buf` is valid for reads of its length.
+        count(unsafe {
+            bindings::tcp_send_bytes(self.sock(), buf.as_ptr().cast(), buf.len().min(MAX_BYTES))
+        })
+    }
+
+    fn recv_flags(&self, buf: &mut [u8], flags: u32) -> Result<usize> {
+        // SAFETY: The socket exists, `buf` is valid for writes of its length.
+        count(unsafe {
+            bindings::tcp_recv_bytes(
+                self.sock(),
+                buf.as_mut_ptr().cast(),
+                buf.len().min(MAX_BYTES),
+                flags as c_int,
+            )
+        })
+    }
+
+    /// Receives bytes into the kernel, as many as there are and fit; zero at the end of the stream,
+    /// `EAGAIN` if there is nothing yet.
+    pub fn recv(&self, buf: &mut [u8]) -> Result<usize> {
+        self.recv_flags(buf, 0)
+    }
+
+    /// Like [`TcpSocket::recv`], leaving the bytes where they are.
+    pub fn peek(&self, buf: &mut [u8]) -> Result<usize> {
+        self.recv_flags(buf, bindings::MSG_PEEK)
+    }
+
+    /// Sends a user's message as the user's own TCP socket would: it may wait, if its flags allow.
+    pub fn forward_send(&self, msg: &mut SendMsg<'_>) -> Result<usize> {
+        // SAFETY: The socket exists, the message is that of a call in progress.
+        count(unsafe { bindings::tcp_sendmsg(self.sock(), msg.as_ptr()) })
+    }
+
+    /// Receives into a user's message as the user's own TCP socket would: it may wait, if its flags
+    /// allow.
+    pub fn forward_recv(&self, msg: &mut RecvMsg<'_>) -> Result<usize> {
+        let flags = msg.flags() as c_int;
+        // SAFETY: The socket exists, the message is that of a call in progress.
+        count(unsafe { bindings::tcp_recvmsg(self.sock(), msg.as_ptr(), flags) })
+    }
+
+    fn name(&self, peer: bool) -> Result<SockAddr> {
+        let mut raw = RawAddr::new();
+        // SAFETY: The socket exists; there is room for any address.
+        let len =
+            unsafe { bindings::tcp_getname(self.sock(), raw.as_mut_ptr(), c_int::from(peer)) };
+        to_result(len)?;
+        raw.parse(len)
+    }
+
+    /// The local address.
+    pub fn local_addr(&self) -> Result<SockAddr> {
+        self.name(false)
+    }
+
+    /// The peer's address; `ENOTCONN` if there is none.
+    pub fn peer_addr(&self) -> Result<SockAddr> {
+        self.name(true)
+    }
+
+    /// Ends directions; the end of sending follows what was sent.
+    pub fn shutdown(&self, how: Shutdown) -> Result {
+        // SAFETY: The socket exists.
+        to_result(unsafe { bindings::tcp_shutdown(self.sock(), how.number()) })
+    }
+
+    /// Ends the connection by RST. `err` is what users of the socket get.
+    pub fn abort(&self, err: Error) {
+        // SAFETY: The sock exists. There is nothing to do if it is closed already.
+        unsafe { bindings::tcp_abort(self.sk(), errno::number(err)) };
+    }
+
+    /// Sets an option to what a user gave.
+    ///
+    /// The option must not replace the protocol of the socket (`TCP_ULP`) nor repair it.
+    pub fn setsockopt(&self, level: i32, name: i32, val: &OptVal<'_>) -> Result {
+        use crate::sock::opt::{
+            SOL_TCP,
+            TCP_SAVE_SYN, //
+        };
+
+        if (level, name) == (SOL_TCP, TCP_SAVE_SYN)
+            && !self.inner().option.user_saves(val.int()? != 0)
+        {
+            return Ok(());
+        }
+        // SAFETY: The socket exists, the value is that of a call in progress.
+        to_result(unsafe {
+            bindings::tcp_setsockopt(self.sock(), level, name, val.raw(), val.raw_len())
+        })
+    }
+
+    /// Sets an option to a value of the kernel.
+    pub fn setsockopt_bytes(&self, level: i32, name: i32, val: &[u8]) -> Result {
+        // SAFETY: The socket exists; the value is only read, and of that length.
+        to_result(unsafe {
+            bindings::tcp_setsockopt_kernel(
+                self.sock(),
+                level,
+                name,
+                val.as_ptr().cast_mut().cast(),
+                val.len().try_into()?,
+            )
+        })
+    }
+
+    /// Sets an option to an integer.
+    pub fn setsockopt_int(&self, level: i32, name: i32, val: i32) -> Result {
+        self.setsockopt_bytes(level, name, &val.to_ne_bytes())
+    }
+
+    /// Gets an option for a user; not for `SOL_SOCKET`.
+    pub fn getsockopt(&self, level: i32, name: i32, out: &mut OptOut<'_>) -> Result {
+        if level == crate::sock::opt::SOL_SOCKET {
+            return Err(errno::ENOPROTOOPT);
+        }
+        let (val, len) = out.raw();
+        // SAFETY: The socket exists, the pointers are the user's of a call in progress.
+        to_result(unsafe { bindings::tcp_getsockopt_user(self.sock(), level, name, val, len) })
+    }
+
+    /// `ioctl` for a user.
+    pub fn ioctl(&self, cmd: u32, arg: UserArg) -> Result<c_int> {
+        // SAFETY: The socket exists, the argument is that of a call in progress.
+        let ret = unsafe { bindings::tcp_ioctl(self.sock(), cmd, arg.raw() as c_ulong) };
+        to_result(ret)?;
+        Ok(ret)
+    }
+
+    /// `SO_RCVLOWAT`, which makes room for so much.
+    pub fn set_rcvlowat(&self, val: i32) -> Result {
+        // SAFETY: The sock exists.
+        to_result(unsafe { bindings::tcp_set_rcvlowat(self.sk(), val) })
+    }
+
+    /// `SO_PEEK_OFF`.
+    pub fn set_peek_off(&self, val: i32) -> Result {
+        // SAFETY: The sock exists.
+        to_result(unsafe { bindings::tcp_set_peek_off(self.sk(), val) })
+    }
+
+    /// Sends what was held back because more had been announced.
+    pub fn splice_eof(&self) {
+        // SAFETY: The socket exists.
+        unsafe { bindings::tcp_splice_eof(self.sock()) }
+    }
+
+    /// The bits of [`poll`](crate::sock::poll) that hold now. May be called in events.
+    pub fn poll(&self) -> u32 {
+        // SAFETY: The socket exists.
+        unsafe { bindings::tcp_poll(self.sock()) }
+    }
+
+    /// The state of the connection, one of [`state`](crate::sock::state). May be called in events.
+    pub fn state(&self) -> u8 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::sk_state(self.sk()) }
+    }
+
+    /// The pending error, positive, which stays pending; zero for none. May be called in events.
+    pub fn err(&self) -> i32 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::sk_err(self.sk()) }
+    }
+
+    /// The pending error, which is taken. May be called in events.
+    pub fn take_err(&self) -> Result {
+        // SAFETY: The sock exists.
+        to_result(unsafe { bindings::sk_error(self.sk()) })
+    }
+
+    /// Which directions have ended. May be called in events.
+    pub fn shutdown_mask(&self) -> u8 {
+        // SAFETY: The field of a sock that exists.
+        unsafe { bindings::sk_shutdown(self.sk()).read_volatile() }
+    }
+
+    /// How many bytes may be read, about: the end of the stream counts one. May be called in events.
+    pub fn inq(&self) -> u32 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_inq(self.sk()) }
+    }
+
+    /// How many bytes the peer has not acknowledged, a SYN or FIN counting one. May be called in
+    /// events.
+    pub fn unacked(&self) -> u32 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_unacked(self.sk()) }
+    }
+
+    /// Sends small segments at once.
+    pub fn set_nodelay(&self) {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_set_nodelay(self.sk()) }
+    }
+
+    /// Takes over what was set by `SOL_SOCKET` options of the socket above, which must not be
+    /// locked by others for long, as it is read without its lock.
+    pub fn inherit_from<T: Socket>(&self, outer: &Sk<T>, stage: Stage) {
+        // SAFETY: Both socks exist; only the inner one is locked here.
+        unsafe {
+            bindings::sk_copy_options(self.sk(), outer.as_ptr(), stage == Stage::Traffic, false)
+        }
+    }
+
+    /// Gives what a listener's `SOL_SOCKET` options have set to the socket above an accepted one,
+    /// which nobody has locked; its listener may be locked.
+    pub fn inherit_to<T: Socket>(&self, outer: &Sk<T>) {
+        // SAFETY: Both socks exist; only the outer one is locked here.
+        unsafe { bindings::sk_copy_options(outer.as_ptr(), self.sk(), true, true) }
+    }
+
+    /// How packets of the connection leave; `EHOSTUNREACH` if there is no route.
+    pub fn route(&self) -> Result<Route> {
+        let mut egress = bindings::kapi_egress::default();
+        // SAFETY: The sock exists; `egress` is valid for writes.
+        if !unsafe { bindings::tcp_egress(self.sk(), &mut egress) } {
+            return Err(errno::EHOSTUNREACH);
+        }
+        // SAFETY: The sock exists and keeps its namespace.
+        let net = unsafe { Net::from_ptr(bindings::sock_net(self.sk())) };
+        Ok(Route {
+            dev: NetDevice::by_index(net, egress.ifindex),
+            ifindex: egress.ifindex,
+            uses_xfrm: egress.xfrm,
+        })
+    }
+
+    /// The namespace of the socket, which keeps it.
+    pub fn net(&self) -> &Net {
+        // SAFETY: The sock exists and keeps its namespace.
+        unsafe { Net::from_ptr(bindings::sock_net(self.sk())) }
+    }
+
+    /// Has the next connect offer the registered TCP option on its SYN.
+    ///
+    /// `ENODEV` if no option is registered.
+    pub fn offer_option(&self) -> Result {
+        option::prepare(self.net())?;
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        self.inner().option.offer(sk);
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+        Ok(())
+    }
+
+    /// Has a listening socket answer the option on SYN-ACKs, or not, from now on.
+    pub fn answer_option(&self, yes: bool) -> Result {
+        if yes {
+            option::prepare(self.net())?;
+        }
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        self.inner().option.answer(sk, yes);
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+        Ok(())
+    }
+
+    /// Have both sides sent the option? To be asked once the connection is established.
+    pub fn option_negotiated(&self) -> bool {
+        self.inner().option.negotiated(self.sk())
+    }
+}
+
+/// The most bytes a call moves, so that counts fit.
+const MAX_BYTES: usize = 1 << 30;
+
+/// A count or a negated error number.
+fn count(ret: c_int) -> Result<usize> {
+    to_result(ret)?;
+    usize::try_from(ret).map_err(|_| EINVAL)
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What system calls do with a connection: look, send, receive, end it.
+
+use kapi::sock::Sk;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Relaxed, Release},
+        Arc, //
+    },
+};
+use smc_proto::{
+    conn::{
+        Diag,
+        Events,
+        SendFlags,
+        State,
+        UrgentError, //
+    },
+    ring::Spans,
+    wire::RmbeSize, //
+};
+
+use super::{close_tcp, errno, with};
+use crate::{
+    buffers::{Rmb, SendRing},
+    socket::SmcSocket, //
+};
+
+/// What the socket calls want to know at a glance.
+#[derive(Default)]
+pub(crate) struct Status {
+    /// Bytes that can be read.
+    pub(crate) readable: usize,
+    /// Bytes accepted and not known to have reached the peer.
+    pub(crate) queued: usize,
+    /// Bytes accepted and not written to the peer.
+    pub(crate) unsent: usize,
+    /// Bytes that can be there at once.
+    pub(crate) capacity: usize,
+    /// Enough room to be worth a wake-up.
+    pub(crate) writable: bool,
+    /// All data of the peer has been read, and no more will come.
+    pub(crate) eof: bool,
+    /// Nothing can be sent any more.
+    pub(crate) write_shut: bool,
+    /// The connection has ended altogether.
+    pub(crate) over: bool,
+    /// Urgent data waits to be read.
+    pub(crate) urgent: bool,
+    /// The next byte is behind the urgent mark.
+    pub(crate) at_mark: bool,
+}
+
+/// What poll, ioctl and waiting calls look at.
+pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
+    let guard = sk.conn.lock();
+    let Some(connection) = guard.as_ref() else {
+        return Status {
+            eof: true,
+            write_shut: true,
+            over: true,
+            ..Status::default()
+        };
+    };
+    let core = &connection.core;
+    let over = core.error().is_some() || connection.is_past();
+    Status {
+        readable: core.readable() as usize,
+        capacity: connection.element.size().bytes() as usize,
+        queued: core.send_queued() as usize,
+        unsent: core.send_unsent() as usize,
+        writable: core.send_space() > 0,
+        eof: core.eof(),
+        write_shut: core.write_shut(),
+        over,
+        urgent: core.urgent_ready(),
+        at_mark: core.at_mark(),
+    }
+}
+
+/// A send call is for `len` bytes: counts those for more than a buffer holds.
+pub(crate) fn note_send(sk: &Sk<SmcSocket>, len: usize) {
+    if let Some(diag) = diag_if_large(sk, len) {
+        let (ring, peer_element) = (diag.send_ring as usize, diag.peer_element as usize);
+        sk.ns.stats.large_send(len, ring, peer_element);
+    }
+}
+
+/// A receive call is for `len` bytes: counts those for more than the element holds.
+pub(crate) fn note_recv(sk: &Sk<SmcSocket>, len: usize) {
+    if let Some(diag) = diag_if_large(sk, len) {
+        sk.ns.stats.large_recv(len, diag.element as usize);
+    }
+}
+
+/// Spares small calls the lock: no buffer is as small.
+fn diag_if_large(sk: &Sk<SmcSocket>, len: usize) -> Option<Diag> {
+    if len <= RmbeSize::MIN.bytes() as usize {
+        return None;
+    }
+    Some(sk.conn.lock().as_ref()?.core.diag())
+}
+
+/// Free places in the send ring for at most `max` bytes; empty if it is full. The copy happens
+/// without the lock; [`commit_send`] has to follow if there are any.
+pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing>, Spans)> {
+    let mut guard = sk.conn.lock();
+    let connection = (*guard).as_mut().ok_or(EPIPE)?;
+    if connection.core.write_shut() {
+        return Err(EPIPE);
+    }
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
+    Ok((
+        connection.ring.ring.clone(),
+        connection.core.send_spans(max),
+    ))
+}
+
+/// Hands over `n` bytes that were copied to where [`begin_send`] said. Gives how many were taken.
+pub(crate) fn commit_send(sk: &Sk<SmcSocket>, n: usize, flags: SendFlags) -> usize {
+    let n = u32::try_from(n).unwrap_or(u32::MAX);
+    with(sk, |connection| {
+        (connection.core.send_commit(n, flags), Events::default())
+    })
+    .unwrap_or(0) as usize
+}
+
+/// The next unread bytes, from `skip` on, `max` at most, and where they are in the RMB.
+/// [`commit_recv`] has to follow if there are any, with 0 if they were only looked at.
+pub(crate) fn begin_recv(
+    sk: &Sk<SmcSocket>,
+    skip: usize,
+    max: usize,
+) -> Option<(Arc<Rmb>, usize, Spans)> {
+    let mut guard = sk.conn.lock();
+    let connection = (*guard).as_mut()?;
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
+    let skip = u32::try_from(skip).unwrap_or(u32::MAX);
+    let spans = connection.core.recv_spans(skip, max);
+    Some((
+        connection.element.rmb().clone(),
+        connection.element.offset(),
+        spans,
+    ))
+}
+
+/// `n` bytes have been read.
+pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) {
+    let n = u32::try_from(n).unwrap_or(u32::MAX);
+    with(sk, |connection| {
+        (connection.core.recv_commit(n), Events::default())
+    });
+}
+
+/// Pushes out what waits for more.
+pub(crate) fn push(sk: &Sk<SmcSocket>) {
+    let corked = sk.corked.load(Relaxed) != 0;
+    with(sk, |connection| {
+        connection.core.set_cork(corked);
+        connection.core.push_pending();
+        ((), Events::default())
+    });
+}
+
+/// `SO_OOBINLINE` has changed.
+pub(crate) fn set_oob_inline(sk: &Sk<SmcSocket>, on: bool) {
+    with(sk, |connection| {
+        (connection.core.set_oob_inline(on), Events::default())
+    });
+}
+
+/// `shutdown(SHUT_WR)`.
+pub(crate) fn shutdown_write(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.shutdown_write()));
+}
+
+/// `shutdown(SHUT_RDWR)`.
+pub(crate) fn shutdown_both(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.shutdown_both()));
+}
+
+/// `close(2)`, or the abort of a socket that lingers not at all. Process context.
+pub(crate) fn close(sk: &Sk<SmcSocket>, abort: bool) {
+    sk.released.store(1, Release);
+    let there = with(sk, |connection| {
+        let events = if abort {
+            connection.core.abort()
+        } else {
+            connection.core.close()
+        };
+        ((), events)
+    });
+    if there.is_none() {
+        close_tcp(sk);
+    }
+}
+
+/// The error that ended the connection before its time.
+pub(crate) fn failure(sk: &Sk<SmcSocket>) -> Option<Error> {
+    sk.conn.lock().as_ref()?.core.error().map(errno)
+}
+
+/// Aborts the connection; the program keeps its socket.
+pub(crate) fn abort(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.core.abort()));
+}
+
+/// True once everything sent is known to have reached the peer, or never will.
+pub(crate) fn is_drained(sk: &Sk<SmcSocket>) -> bool {
+    with(sk, |connection| {
+        let core = &mut connection.core;
+        core.sync_sent();
+        let drained = core.is_drained() || core.state() == State::Closed;
+        (drained, Events::default())
+    })
+    .unwrap_or(true)
+}
+
+/// The urgent byte (`MSG_OOB`), taken or only looked at.
+pub(crate) fn recv_urgent(sk: &Sk<SmcSocket>, peek: bool) -> Result<u8, UrgentError> {
+    with(sk, |connection| {
+        (connection.core.recv_urgent(peek), Events::default())
+    })
+    .unwrap_or(Err(UrgentError::End))
+}

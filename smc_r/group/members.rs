@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections of a group, and the buffers they take and give back.
+
+use kapi::errno::{
+    ENOBUFS,
+    ENOTCONN, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    cdc::Cdc,
+    group::{
+        Claim,
+        Element,
+        LinkIx,
+        PeerElement,
+        PeerSlot,
+        PeerTable,
+        TableError, //
+    },
+    llc_flow::Unavailable,
+    wire::RmbeSize, //
+};
+
+use super::{
+    ConnToken,
+    Group,
+    Known,
+    OwnElement,
+    PooledRing,
+    Taken, //
+};
+use crate::{
+    clock::now,
+    conn,
+    link::Link,
+    socket::SocketRef, //
+};
+
+/// Buffers on their way back.
+pub(crate) struct Buffers {
+    pub(crate) element: Option<OwnElement>,
+    /// The peer knows that it must not write to the element any more.
+    pub(crate) element_is_quiet: bool,
+    pub(crate) ring: Option<PooledRing>,
+    /// The device does not read from the ring any more.
+    pub(crate) ring_is_quiet: bool,
+}
+
+impl Group {
+    /// Counts a connection in and gives it a token. `None` if the group takes no more.
+    pub(crate) fn add_connection(&self) -> Option<ConnToken> {
+        if !self.flow.lock().flow.add_connection() {
+            return None;
+        }
+        let token = self.table.lock().reserve();
+        if token.is_none() {
+            self.flow.lock().flow.remove_connection(now());
+        }
+        token
+    }
+
+    /// Takes back what [`Group::add_connection`] gave, for a connection that came to nothing.
+    pub(crate) fn cancel_connection(self: &Arc<Self>, token: ConnToken) {
+        let _none = self.table.lock().release(token);
+        self.with_flow(|flow, _, now| flow.remove_connection(now));
+    }
+
+    /// The connection is set up. Gives the message that came early.
+    pub(crate) fn connection_live(&self, token: ConnToken, sk: SocketRef) -> Option<Cdc> {
+        self.table.lock().go_live(token, sk)
+    }
+
+    /// The connection is over. Process context.
+    pub(crate) fn connection_gone(
+        self: &Arc<Self>,
+        token: ConnToken,
+        buffers: Buffers,
+        peer: Option<PeerElement>,
+    ) {
+        let reference = self.table.lock().release(token);
+        self.give_back(buffers);
+        self.with_flow(|flow, peers, now| {
+            if let Some(peer) = peer {
+                peers.release(peer);
+            }
+            flow.remove_connection(now);
+        });
+        drop(reference);
+    }
+
+    /// The connection of a token.
+    pub(crate) fn connection(&self, token: ConnToken) -> Option<SocketRef> {
+        self.table.lock().find(token)
+    }
+
+    /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
+    /// has forgotten that one (RFC 7609 section 4.4.2). Process context.
+    pub(crate) fn claim(&self, link: LinkIx, element: &Element) -> Result<PeerElement, TableError> {
+        let claim = {
+            let mut guard = self.flow.lock();
+            PeerTable::new(&mut guard.peers).claim(link, element)?
+        };
+        if let Claim::TakenOver(place) = claim {
+            self.for_each_connection(|sk| {
+                let same = (*sk.conn.lock())
+                    .as_mut()
+                    .is_some_and(|connection| connection.supersede(place));
+                if same {
+                    conn::link_failed(sk);
+                }
+            });
+        }
+        Ok(claim.element())
+    }
+
+    /// Gives a claim back.
+    pub(crate) fn release_claim(&self, place: PeerElement) {
+        PeerTable::new(&mut self.flow.lock().peers).release(place);
+    }
+
+    pub(super) fn for_each_connection(&self, mut action: impl FnMut(&SocketRef)) {
+        let mut from = 0;
+        loop {
+            // The lock is not held while the connection is dealt with.
+            let Some((place, _, sk)) = self.table.lock().nth(from) else {
+                return;
+            };
+            action(&sk);
+            from = place + 1;
+        }
+    }
+
+    /// An element of one of our RMBs for a new connection. Process context.
+    pub(crate) fn take_element(self: &Arc<Self>, link: &Link, size: RmbeSize) -> Result<Taken> {
+        let mut pools = self.pools.lock();
+        let taken = pools.take(size);
+        if let Taken::Element(element) = &taken {
+            if !element.group_rmb().first_use() {
+                self.ns.stats.rx.reused();
+            }
+        }
+        if !matches!(taken, Taken::NeedRmb) {
+            return Ok(taken);
+        }
+        let rmb = pools.add(link, size, Known::Announced)?;
+        let announced = rmb.register().and_then(|()| {
+            self.with_flow(|flow, _, now| flow.announce(rmb.id, rmb.token(), now))
+                .map_err(|unavailable| match unavailable {
+                    Unavailable::Full => EBUSY,
+                    Unavailable::Down => ENOTCONN,
+                })
+        });
+        if let Err(error) = announced {
+            rmb.set_known(Known::Refused);
+            return Err(error);
+        }
+        Ok(Taken::Pending(rmb))
+    }
+
+    /// The element of the first connection: CLC itself makes its RMB known.
+    pub(crate) fn first_element(&self, link: &Link, size: RmbeSize) -> Result<OwnElement> {
+        let mut pools = self.pools.lock();
+        let rmb = pools.add(link, size, Known::Yes)?;
+        // Its first element is no reuse.
+        rmb.first_use();
+        pools.take_from(&rmb).ok_or(ENOBUFS)
+    }
+
+    /// A send ring. Process context.
+    pub(crate) fn take_ring(&self, link: &Link, len: u32) -> Result<PooledRing> {
+        self.pools.lock().ring(link, len)
+    }
+
+    /// Gives buffers back that no connection uses any more. Process context.
+    pub(crate) fn give_back(self: &Arc<Self>, buffers: Buffers) {
+        let spent = {
+            let mut pools = self.pools.lock();
+            if let Some(ring) = buffers.ring {
+                pools.give_back_ring(ring, buffers.ring_is_quiet);
+            }
+            buffers
+                .element
+                .and_then(|element| pools.give_back(&element, buffers.element_is_quiet))
+        };
+        if let Some(rmb) = spent {
+            // If the exchange cannot be had now, the RMB stays until the group ends.
+            let _ = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, rmb.token().rkey, now));
+        }
+    }
+
+    pub(super) fn abort_users_of(&self, slot: PeerSlot) {
+        self.for_each_connection(|sk| {
+            let uses = sk
+                .conn
+                .lock()
+                .as_ref()
+                .is_some_and(|connection| connection.peer_place().slot == slot);
+            if uses {
+                conn::link_failed(sk);
+            }
+        });
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The group's work item: timers and events of the LLC engine, and the group's end.
+
+use kapi::workqueue;
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    group::MAX_LINKS,
+    handshake::LinkResult,
+    llc_flow::{
+        DownReason,
+        Event,
+        ShutDown, //
+    },
+    timer::Time, //
+};
+
+use super::{Group, Known};
+use crate::{
+    clock::{ms_until, now},
+    conn,
+    transport::Transport, //
+};
+
+/// Tag type: the group's work item.
+pub(super) struct Service;
+
+impl workqueue::Handler<Arc<Group>> for Service {
+    fn run(group: Arc<Group>) {
+        group.serve();
+    }
+}
+
+/// How long a port may be down before the links on it are given up, in milliseconds: about as long
+/// as a queue pair repeats what is not acknowledged.
+pub(super) const PORT_GRACE: u32 = 4_000;
+
+/// Tag type: looks whether a port that went down has come back.
+pub(super) struct PortCheck;
+
+impl workqueue::Handler<Arc<Group>> for PortCheck {
+    fn run(group: Arc<Group>) {
+        if let Some(link) = group.first_link() {
+            let path = &link.path;
+            if !path.device.port(path.port).is_ok_and(|port| port.active) {
+                group.link_failed(link.place);
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Ends the group: the peer is told, connections are aborted. Any context.
+    pub(crate) fn shut_down(self: &Arc<Self>, why: ShutDown) {
+        self.with_flow(|flow, _, now| flow.shut_down(why, now));
+    }
+
+    /// Gives up a group whose first contact fell back or failed. Process context.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.with_flow(|flow, _, _| flow.abandon());
+        self.retire();
+        self.release();
+    }
+
+    /// Timers and events of the LLC engine. Work item.
+    fn serve(self: &Arc<Self>) {
+        loop {
+            let (event, deadline) = {
+                let mut guard = self.flow.lock();
+                if let Some(link) = self.first_link() {
+                    let last = Time::from_millis(link.last_received());
+                    guard.flow.note_activity(link.place, last);
+                }
+                guard.flow.handle_timeout(now());
+                self.flush(&mut guard);
+                (guard.flow.poll_event(), guard.flow.next_deadline())
+            };
+            match event {
+                Some(event) => self.handle_event(event),
+                None => {
+                    if let Some(deadline) = deadline {
+                        let ms = ms_until(deadline);
+                        self.service
+                            .enqueue_after(self.ns.queue(), self.clone(), ms);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle_event(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::FirstContact(result) => self.first_contact_over(result),
+            Event::SpareFree => self.drop_spare(),
+            Event::RkeyConfirmed(id) => {
+                self.pools.lock().set_known(id, Known::Yes);
+                self.wake_waiters();
+            }
+            Event::RkeyRefused(id) => {
+                self.pools.lock().set_known(id, Known::Refused);
+                self.wake_waiters();
+            }
+            Event::RkeyDeleted(id) => {
+                let mut pools = self.pools.lock();
+                pools.set_known(id, Known::Refused);
+                pools.forget(id);
+            }
+            Event::PeerRmbGone(slot) => self.abort_users_of(slot),
+            Event::Down(reason) => {
+                self.log_down(reason);
+                if matches!(reason, DownReason::LinkFailed(_)) {
+                    self.links().for_each(|link| link.fail());
+                }
+                self.retire();
+            }
+            Event::Release => self.release(),
+        }
+    }
+
+    fn first_contact_over(self: &Arc<Self>, result: LinkResult) {
+        let first = self.waiters.lock().first.take();
+        if let Some(handshake) = first {
+            handshake.link_decided(result);
+        }
+        self.wake_waiters();
+    }
+
+    fn log_down(&self, reason: DownReason) {
+        match reason {
+            DownReason::Idle | DownReason::Local => {}
+            DownReason::LinkFailed(_) | DownReason::PeerDeleted(_) => {
+                self.ns.stats.group_lost();
+            }
+        }
+        pr_debug!("smc_r: link group {:08x} down: {:?}\n", self.id, reason);
+    }
+
+    /// Nobody finds the group any more, and its connections end. Process context.
+    fn retire(self: &Arc<Self>) {
+        self.ns.shared.groups.remove(self);
+        self.pools.lock().refuse_pending();
+        self.for_each_connection(|sk| conn::link_failed(sk));
+        self.wake_waiters();
+    }
+
+    fn drop_spare(&self) {
+        let spare = self.links.lock().spare.take();
+        if let Some(spare) = spare {
+            spare.shutdown();
+        }
+    }
+
+    /// Takes the queue pairs apart: the end of the group. Process context.
+    pub(super) fn release(self: &Arc<Self>) {
+        self.port_check.cancel();
+        self.drop_spare();
+        for place in 0..MAX_LINKS {
+            let link = self
+                .links
+                .lock()
+                .places
+                .get_mut(place)
+                .and_then(Option::take);
+            if let Some(link) = link {
+                link.shutdown();
+            }
+        }
+        self.first_contact_lost();
+        self.wake_waiters();
+    }
+
+    /// A rendezvous that still waits for its link waits in vain.
+    fn first_contact_lost(&self) {
+        let first = self.waiters.lock().first.take();
+        if let Some(handshake) = first {
+            handshake.kick();
+        }
+    }
+}

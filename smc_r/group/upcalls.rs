@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a group's links report: messages, completions, slots, the end.
+
+use kernel::sync::{atomic::Relaxed, Arc};
+use smc_proto::{
+    cdc::Cdc,
+    group::LinkIx,
+    llc_flow::Note, //
+};
+
+use super::{service::PORT_GRACE, ConnToken, Group};
+use crate::conn;
+
+impl Group {
+    /// A CDC message came in. Softirq.
+    pub(crate) fn cdc_received(&self, cdc: &Cdc) {
+        let found = ConnToken::new(cdc.token.0)
+            .ok_or(false)
+            .and_then(|token| Ok((token, self.table.lock().find_or_keep(token, cdc)?)));
+        match found {
+            Ok((token, sk)) => conn::received(&sk, token, cdc),
+            Err(kept) => {
+                if !kept {
+                    self.ns.stats.cdc_dropped();
+                }
+            }
+        }
+    }
+
+    /// An LLC message came in. Softirq.
+    pub(crate) fn llc_received(self: &Arc<Self>, link: LinkIx, message: &[u8]) {
+        self.with_flow(|flow, peers, now| flow.handle_received(link, message, peers, now));
+    }
+
+    /// An LLC message was completed. Softirq.
+    pub(crate) fn llc_sent(self: &Arc<Self>, note: Note, ok: bool) {
+        self.with_flow(|flow, _, now| flow.handle_sent(note, ok, now));
+    }
+
+    /// A slot is free: for LLC messages first.
+    pub(crate) fn llc_room(self: &Arc<Self>) {
+        if self.backlog.load(Relaxed) != 0 {
+            self.with_flow(|_, _, _| ());
+        }
+    }
+
+    /// A link failed. Any context.
+    pub(crate) fn link_failed(self: &Arc<Self>, link: LinkIx) {
+        self.with_flow(|flow, _, now| flow.handle_link_failed(link, now));
+    }
+
+    /// The port of the link went down. A short interruption is ridden out, as TCP does; a longer one
+    /// ends the link.
+    pub(crate) fn port_down(self: &Arc<Self>) {
+        self.port_check
+            .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
+    }
+
+    /// Send slots are free: those that wait for one go on, in turn. Softirq.
+    pub(crate) fn room(self: &Arc<Self>) {
+        self.llc_room();
+        let count = self.table.lock().waiting();
+        for _ in 0..count {
+            // The lock is not held while the connection posts.
+            let Some(next) = self.table.lock().next_waiting() else {
+                return;
+            };
+            if let Some(sk) = next {
+                conn::resume(&sk);
+            }
+        }
+    }
+
+    /// Puts a connection in the queue for a send slot.
+    pub(crate) fn wait_for_room(&self, token: ConnToken) {
+        self.table.lock().wait(token);
+    }
+}

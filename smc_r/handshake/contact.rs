@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a connection needs before its CLC message can name it: link group, queue pair, buffers.
+
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    group::{Element, LinkEnd, Role},
+    handshake::{
+        Contact,
+        Local,
+        Peer,
+        Server, //
+    },
+    wire::{Diagnosis, RmbeSize}, //
+};
+
+use super::{
+    Draft,
+    Handshake,
+    Machine,
+    State, //
+};
+use crate::{
+    clock::now,
+    group::{
+        Group,
+        Known,
+        OwnElement,
+        PooledRing,
+        ServerChoice,
+        Taken, //
+    },
+    link::Link,
+    path,
+};
+
+impl Handshake {
+    /// Finds or makes the link group, and everything else that the CLC message names, unless
+    /// somebody else has to do something first.
+    pub(super) fn contact(self: &Arc<Self>, state: &mut State) {
+        let answer = match &state.machine {
+            Machine::Client(client) => match client.offer().copied() {
+                Some(offer) => self.choose_client(&mut state.draft, &offer),
+                None => Some(Contact::Wait),
+            },
+            Machine::Server(server) => {
+                if state.draft.group.is_none() {
+                    self.choose_server(&mut state.draft, server)
+                } else {
+                    self.equip(&mut state.draft)
+                }
+            }
+            Machine::Tcp { .. } | Machine::Over => None,
+        };
+        // Without an answer we are woken when there may be one.
+        let Some(answer) = answer else {
+            return;
+        };
+        state.choosing = false;
+        let late = match &mut state.machine {
+            Machine::Client(client) => client.handle_contact(answer, now()).is_err(),
+            Machine::Server(server) => server.handle_contact(answer, now()).is_err(),
+            Machine::Tcp { .. } | Machine::Over => true,
+        };
+        if late || !matches!(answer, Contact::First(_) | Contact::Subsequent(_)) {
+            self.give_up(&mut state.draft, true);
+        }
+    }
+
+    fn choose_client(self: &Arc<Self>, draft: &mut Draft, offer: &Peer) -> Option<Contact> {
+        if draft.group.is_some() {
+            return self.equip(draft);
+        }
+        let groups = &self.sk.ns.shared.groups;
+        let Some(path) = draft.path.clone() else {
+            return Some(Contact::Refuse(Diagnosis::NO_SMC_R_DEVICE));
+        };
+        if offer.first_contact {
+            let Ok((group, token)) = groups.create_client(&self.sk.ns, offer.id, &path) else {
+                return Some(Contact::Refuse(Diagnosis::MEMORY));
+            };
+            draft.link = group.first_link();
+            draft.token = Some(token);
+            draft.group = Some((group.clone(), true));
+            if group.connect(&offer.link).is_err() {
+                return Some(Contact::Refuse(Diagnosis::READY_LINK));
+            }
+            let answer = self.equip(draft);
+            if let Some(Contact::First(local)) = &answer {
+                group.start(self.clone(), local.link, offer.link, None);
+            }
+            return answer;
+        }
+        let Some(found) = groups.find_client(&self.sk.ns, offer.id, &offer.link) else {
+            return Some(Contact::OutOfSync);
+        };
+        let Some((group, place)) = found else {
+            return Some(Contact::Refuse(Diagnosis::UNKNOWN_LINK));
+        };
+        let Some(token) = group.add_connection() else {
+            return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
+        };
+        draft.link = group.link(place);
+        draft.token = Some(token);
+        draft.group = Some((group, false));
+        self.equip(draft)
+    }
+
+    fn choose_server(self: &Arc<Self>, draft: &mut Draft, server: &Server) -> Option<Contact> {
+        let Some(proposal) = server.proposal() else {
+            return Some(Contact::Refuse(Diagnosis::INTERNAL));
+        };
+        let (peer, path) = match path::matching(&self.sk, &self.tcp, proposal) {
+            Ok(found) => found,
+            Err(reason) => return Some(Contact::Refuse(reason)),
+        };
+        self.stop_waiting(draft);
+        let groups = &self.sk.ns.shared.groups;
+        match groups.choose_server(&self.sk.ns, proposal.peer_id, peer, &path) {
+            Ok(ServerChoice::Subsequent(group, place, token)) => {
+                draft.link = group.link(place);
+                draft.token = Some(token);
+                draft.group = Some((group, false));
+            }
+            Ok(ServerChoice::First(group, token, first_contact)) => {
+                draft.first_contact = Some(first_contact);
+                draft.link = group.first_link();
+                draft.token = Some(token);
+                draft.group = Some((group, true));
+            }
+            Ok(ServerChoice::Wait(group)) => {
+                if self.wait(draft, &group).is_err() {
+                    return Some(Contact::Refuse(Diagnosis::MEMORY));
+                }
+                // It may have been decided in between.
+                if group.is_usable() || group.is_over() {
+                    self.kick();
+                }
+                return None;
+            }
+            Err(_) => return Some(Contact::Refuse(Diagnosis::MEMORY)),
+        }
+        self.equip(draft)
+    }
+
+    /// Gets element and send ring. `None`: wait for the peer's word on a new RMB.
+    fn equip(self: &Arc<Self>, draft: &mut Draft) -> Option<Contact> {
+        let (Some((group, first)), Some(link), Some(token)) =
+            (draft.group.clone(), draft.link.clone(), draft.token)
+        else {
+            return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
+        };
+        if draft.ring.is_none() {
+            match self.ring(&group, &link) {
+                Ok(ring) => draft.ring = Some(ring),
+                Err(_) => return Some(Contact::Refuse(Diagnosis::MEMORY)),
+            }
+        }
+        if draft.element.is_none() {
+            match self.element(&group, first, &link, draft) {
+                Ok(Some(element)) => draft.element = Some(element),
+                Ok(None) => return None,
+                Err(reason) => return Some(Contact::Refuse(reason)),
+            }
+        }
+        let (Some(element), Some(end)) = (&draft.element, link.local()) else {
+            return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
+        };
+        // The server's queue pair cannot register before the Confirm has come.
+        if first && group.role == Role::Client && element.group_rmb().register().is_err() {
+            return Some(Contact::Refuse(Diagnosis::REGISTER_RMB));
+        }
+        let local = Local {
+            link: end.into(),
+            element: Element {
+                token: element.group_rmb().token(),
+                index: element.index(),
+                size: element.size(),
+                alert: token.into(),
+            },
+        };
+        Some(if first {
+            Contact::First(local)
+        } else {
+            Contact::Subsequent(local)
+        })
+    }
+
+    fn ring(&self, group: &Group, link: &Link) -> Result<PooledRing> {
+        let wanted = if self.sk.sndbuf_locked() {
+            self.sk.sndbuf() as u32 / 2
+        } else {
+            self.sk.ns.wmem()
+        };
+        let mut size = RmbeSize::for_bytes(wanted).min(RmbeSize::MAX_SEND);
+        loop {
+            match (group.take_ring(link, size.bytes()), size.smaller()) {
+                (Err(_), Some(smaller)) => {
+                    self.sk.ns.stats.tx.downgraded();
+                    size = smaller;
+                }
+                (result, _) => return result,
+            }
+        }
+    }
+
+    fn element(
+        self: &Arc<Self>,
+        group: &Arc<Group>,
+        first: bool,
+        link: &Link,
+        draft: &mut Draft,
+    ) -> Result<Option<OwnElement>, Diagnosis> {
+        let wanted = if self.sk.rcvbuf_locked() {
+            self.sk.rcvbuf() as u32 / 2
+        } else {
+            self.sk.ns.rmem()
+        };
+        let size = RmbeSize::for_bytes(wanted).min(RmbeSize::MAX_SEND);
+        if first {
+            return group
+                .first_element(link, size)
+                .map(Some)
+                .map_err(|_| Diagnosis::MEMORY);
+        }
+        if draft
+            .pending
+            .take()
+            .is_some_and(|rmb| rmb.known() == Known::Refused)
+        {
+            return Err(Diagnosis::REGISTER_RMB);
+        }
+        // Wait first, look then: the news may come in between.
+        self.wait(draft, group).map_err(|_| Diagnosis::MEMORY)?;
+        let taken = group.take_element(link, size);
+        if let Ok(Taken::Pending(rmb)) = taken {
+            draft.pending = Some(rmb);
+            return Ok(None);
+        }
+        self.stop_waiting(draft);
+        match taken {
+            Ok(Taken::Element(element)) => Ok(Some(element)),
+            _ => Err(Diagnosis::REGISTER_RMB),
+        }
+    }
+
+    /// Has the group wake us.
+    fn wait(self: &Arc<Self>, draft: &mut Draft, group: &Arc<Group>) -> Result {
+        group.wait(self.clone())?;
+        draft.waits = Some(group.clone());
+        Ok(())
+    }
+
+    pub(super) fn stop_waiting(self: &Arc<Self>, draft: &mut Draft) {
+        if let Some(group) = draft.waits.take() {
+            group.stop_waiting(self);
+        }
+    }
+
+    /// Server, first contact: the queue pair goes up, the peer may write to our RMB.
+    pub(super) fn connect_link(&self, state: &mut State, peer: &LinkEnd) {
+        state.draft.peer_link = Some(*peer);
+        let result = match &state.draft {
+            Draft {
+                group: Some((group, _)),
+                element: Some(element),
+                ..
+            } => group
+                .connect(peer)
+                .map_err(|_| Diagnosis::READY_LINK)
+                .and_then(|()| {
+                    element
+                        .group_rmb()
+                        .register()
+                        .map_err(|_| Diagnosis::REGISTER_RMB)
+                }),
+            _ => Err(Diagnosis::INTERNAL),
+        };
+        let Machine::Server(server) = &mut state.machine else {
+            return;
+        };
+        // Late: a Decline has come, and its action follows.
+        let _ = match result {
+            Ok(()) => server.handle_link_connected(now()),
+            Err(reason) => server.handle_link_refused(reason),
+        };
+    }
+
+    /// Server, first contact: CONFIRM LINK and what follows.
+    pub(super) fn start_link(self: &Arc<Self>, state: &mut State) {
+        let (Some((group, _)), Some(local)) = (
+            state.draft.group.clone(),
+            state.draft.link.as_ref().and_then(|link| link.local()),
+        ) else {
+            return;
+        };
+        let Some(peer) = state.draft.peer_link else {
+            return;
+        };
+        // Without a spare queue pair, the offer names the link's own.
+        let spare = group.add_spare().ok();
+        group.start(self.clone(), local.into(), peer, spare);
+    }
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Driver of the rendezvous of one connection.
+//!
+//! A [`Handshake`] runs in a work item that is queued whenever something happens: the TCP
+//! connection comes up, has bytes or ends; the link group has news; the deadline passes. Each run
+//! does what can be done now and returns. Nothing is held while the peer thinks, and each
+//! rendezvous has its own deadline.
+//!
+//! * This file: the work item, and the traffic of the core's machine over TCP.
+//! * [`contact`]: link group, queue pair and buffers for the connection.
+//! * [`outcome`]: what becomes of the socket in the end.
+
+mod contact;
+mod outcome;
+
+use core::ops::ControlFlow;
+
+use kapi::{
+    errno::ECONNABORTED,
+    new_delayed_work,
+    new_spinlock_bh,
+    sock::state as tcp_state,
+    spinlock_bh::SpinLockBh,
+    tcp::TcpSocket,
+    workqueue::{self, DelayedWork}, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+use smc_proto::{
+    group::LinkEnd,
+    handshake::{
+        Action,
+        Client,
+        LinkResult,
+        Rendezvous,
+        Server, //
+    },
+    timer::HandshakeTiming,
+    wire::Diagnosis, //
+};
+
+use crate::{
+    clock::{ms_until, now},
+    device::Path,
+    group::{
+        ConnToken,
+        FirstContact,
+        Group,
+        GroupRmb,
+        OwnElement,
+        PooledRing, //
+    },
+    link::Link,
+    path,
+    socket::{Listener, SocketRef},
+    stats::Side,
+};
+
+/// Bytes read from TCP at a time.
+const READ_LEN: usize = 256;
+
+/// A connection on its way.
+#[pin_data]
+pub(crate) struct Handshake {
+    sk: SocketRef,
+    tcp: Arc<TcpSocket>,
+    /// Who waits for the outcome on the server's side.
+    listener: Option<Arc<Listener>>,
+    #[pin]
+    state: Mutex<State>,
+    /// How the LLC exchange of a first contact ended.
+    #[pin]
+    link_result: SpinLockBh<Option<LinkResult>>,
+    #[pin]
+    work: DelayedWork<Arc<Handshake>, Run>,
+}
+
+/// Tag type: the work item of a rendezvous.
+struct Run;
+
+impl workqueue::Handler<Arc<Handshake>> for Run {
+    fn run(handshake: Arc<Handshake>) {
+        handshake.run();
+    }
+}
+
+/// Where the rendezvous is.
+enum Machine {
+    /// TCP is not connected yet, or it is not decided what follows.
+    Tcp {
+        smc: bool,
+    },
+    Client(KBox<Client>),
+    Server(KBox<Server>),
+    Over,
+}
+
+struct State {
+    machine: Machine,
+    /// Everything set up so far for the connection.
+    draft: Draft,
+    /// The answer to [`Action::Contact`] is due.
+    choosing: bool,
+    /// Bytes of the outgoing message that TCP has taken; `None` if there is none.
+    outgoing: Option<usize>,
+}
+
+/// What has been set up for a connection that is not decided yet. Owned by the rendezvous until it
+/// becomes a [`Connection`] or is given back.
+#[derive(Default)]
+struct Draft {
+    path: Option<Path>,
+    /// The group, and whether it is this connection's first contact.
+    group: Option<(Arc<Group>, bool)>,
+    link: Option<Arc<Link>>,
+    token: Option<ConnToken>,
+    element: Option<OwnElement>,
+    ring: Option<PooledRing>,
+    /// Counts this first contact among those that are under way.
+    first_contact: Option<FirstContact>,
+    /// The peer's end of a link that was made for this connection.
+    peer_link: Option<LinkEnd>,
+    /// The group that wakes us when it has news.
+    waits: Option<Arc<Group>>,
+    /// The RMB whose announcement we wait for.
+    pending: Option<Arc<GroupRmb>>,
+}
+
+impl Handshake {
+    /// The client's rendezvous, to be started by [`Handshake::kick`]. `offered`: our SYN carries
+    /// the option.
+    pub(crate) fn client(sk: SocketRef, tcp: Arc<TcpSocket>, offered: bool) -> Result<Arc<Self>> {
+        Self::new(sk, tcp, None, offered)
+    }
+
+    /// The server's rendezvous on a connection that was just accepted. `negotiated`: both sides
+    /// sent the option.
+    pub(crate) fn server(
+        sk: SocketRef,
+        tcp: Arc<TcpSocket>,
+        listener: Arc<Listener>,
+        negotiated: bool,
+    ) -> Result<Arc<Self>> {
+        Self::new(sk, tcp, Some(listener), negotiated)
+    }
+
+    fn new(
+        sk: SocketRef,
+        tcp: Arc<TcpSocket>,
+        listener: Option<Arc<Listener>>,
+        smc: bool,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                sk,
+                tcp,
+                listener,
+                state <- new_mutex!(
+                    State {
+                        machine: Machine::Tcp { smc },
+                        draft: Draft::default(),
+                        choosing: false,
+                        outgoing: None,
+                    },
+                    "smc_handshake_state"
+                ),
+                link_result <- new_spinlock_bh!(None, "smc_link_result"),
+                work <- new_delayed_work!("smc_handshake"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn side(&self) -> Side {
+        match self.listener {
+            Some(_) => Side::Server,
+            None => Side::Client,
+        }
+    }
+
+    /// Something happened. Any context up to softirq.
+    pub(crate) fn kick(self: &Arc<Self>) {
+        self.work.rearm(self.sk.ns.queue(), self.clone(), 0);
+    }
+
+    /// The LLC exchange of our first contact ended.
+    pub(crate) fn link_decided(self: &Arc<Self>, result: LinkResult) {
+        *self.link_result.lock() = Some(result);
+        self.kick();
+    }
+
+    /// The program has closed the socket: nothing is installed in it after this. The socket lock
+    /// is held.
+    pub(crate) fn cancel(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !matches!(state.machine, Machine::Over) {
+            state.machine = Machine::Over;
+            self.give_up(&mut state.draft, false);
+        }
+    }
+
+    fn run(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let deadline = loop {
+            if let Machine::Tcp { smc } = state.machine {
+                if self.tcp_decided(&mut state, smc).is_break() {
+                    return;
+                }
+            }
+            if self.feed(&mut state).is_break() {
+                break state
+                    .machine
+                    .rendezvous()
+                    .and_then(|machine| machine.next_deadline());
+            }
+        };
+        if let Some(deadline) = deadline {
+            self.work
+                .enqueue_after(self.sk.ns.queue(), self.clone(), ms_until(deadline));
+        }
+    }
+
+    /// Looks at TCP: is it connected, and does SMC follow? Breaks if there is nothing more to do.
+    fn tcp_decided(self: &Arc<Self>, state: &mut State, smc: bool) -> ControlFlow<()> {
+        match self.tcp.state() {
+            tcp_state::SYN_SENT | tcp_state::SYN_RECV => return ControlFlow::Break(()),
+            // TCP hands out such a connection, with what it has received and its error.
+            tcp_state::CLOSE if self.listener.is_some() && !smc => {}
+            tcp_state::CLOSE => {
+                let error = self.tcp.take_err().err().unwrap_or(ECONNABORTED);
+                self.failed(state, error);
+                return ControlFlow::Break(());
+            }
+            _ => {}
+        }
+        if !smc || !self.negotiated() {
+            let reason = if smc || self.listener.is_some() || self.sk.ns.offers_smc() {
+                Diagnosis::PEER_NOT_CAPABLE
+            } else {
+                Diagnosis::NO_SMC_R_DEVICE
+            };
+            self.fell_back(state, reason, None);
+            return ControlFlow::Break(());
+        }
+        let own = self.sk.ns.peer_id();
+        let timing = HandshakeTiming::DEFAULT;
+        if self.listener.is_some() {
+            match KBox::new(Server::new(own, timing, now()), GFP_KERNEL) {
+                Ok(server) => state.machine = Machine::Server(server),
+                Err(_) => {
+                    self.failed(state, ENOMEM);
+                    return ControlFlow::Break(());
+                }
+            }
+        } else {
+            let Ok(mut client) = KBox::new(Client::new(own, timing), GFP_KERNEL) else {
+                self.failed(state, ENOMEM);
+                return ControlFlow::Break(());
+            };
+            // Neither can be late: the machine is new.
+            let _ = match path::proposal(&self.sk, &self.tcp, own) {
+                Ok((proposal, path)) => {
+                    state.draft.path = Some(path);
+                    client.propose(&proposal, now())
+                }
+                Err(reason) => client.decline(reason),
+            };
+            state.machine = Machine::Client(client);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn negotiated(&self) -> bool {
+        // A child was asked when it was accepted.
+        self.listener.is_some() || self.tcp.option_negotiated()
+    }
+
+    /// Gives the machine everything there is and does what it wants. Breaks when there is nothing
+    /// more to do now.
+    fn feed(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
+        let Some(machine) = state.machine.rendezvous() else {
+            return ControlFlow::Break(());
+        };
+        if self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
+            machine.handle_reset();
+        }
+        let result = self.link_result.lock().take();
+        if let Some(result) = result {
+            // Late: the machine has given the link up, and so has the draft.
+            let _ = machine.handle_link(result, now());
+        }
+        if state.choosing && !machine.is_over() {
+            self.contact(state);
+        }
+        if self.act(state).is_continue() && self.read(state).is_continue() {
+            return self.act(state);
+        }
+        // Last: what has come in time counts, however late we are.
+        if let Some(machine) = state.machine.rendezvous() {
+            let was_over = machine.is_over();
+            machine.handle_timeout(now());
+            if !was_over && machine.is_over() {
+                // It took too long to get a message off. Nothing can follow a part of one.
+                if state.outgoing.take().is_some_and(|done| done != 0) {
+                    machine.handle_reset();
+                }
+            }
+        }
+        let _ = self.act(state);
+        ControlFlow::Break(())
+    }
+
+    /// Reads what has come, if the machine wants any. Breaks if there is nothing.
+    fn read(&self, state: &mut State) -> ControlFlow<()> {
+        let Some(machine) = state.machine.rendezvous() else {
+            return ControlFlow::Break(());
+        };
+        let mut buffer = [0; READ_LEN];
+        let want = machine.want().min(READ_LEN);
+        let Some(buffer) = buffer.get_mut(..want).filter(|buffer| !buffer.is_empty()) else {
+            return ControlFlow::Break(());
+        };
+        match self.tcp.recv(buffer) {
+            Ok(0) => machine.handle_eof(),
+            Ok(n) => machine.handle_bytes(buffer.get(..n).unwrap_or(&[]), now()),
+            Err(error) if error == EAGAIN => return ControlFlow::Break(()),
+            Err(_) => machine.handle_reset(),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Carries out what the machine wants. Breaks when it is over, or has to wait.
+    fn act(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
+        loop {
+            self.write(state)?;
+            let Some(machine) = state.machine.rendezvous() else {
+                return ControlFlow::Break(());
+            };
+            let Some(action) = machine.poll() else {
+                return ControlFlow::Continue(());
+            };
+            match action {
+                Action::Contact => {
+                    state.choosing = true;
+                    self.contact(state);
+                }
+                Action::Send => state.outgoing = Some(0),
+                Action::ConnectLink(peer) => self.connect_link(state, &peer),
+                Action::StartLink => self.start_link(state),
+                Action::Established(peer) => {
+                    self.established(state, &peer);
+                    return ControlFlow::Break(());
+                }
+                Action::Fallback(fallback) => {
+                    self.decided_tcp(state, &fallback);
+                    return ControlFlow::Break(());
+                }
+                Action::Fail(failure) => {
+                    self.decided_failure(state, failure);
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+    }
+
+    /// Sends the outgoing message, or the rest of it. Breaks if TCP takes no more now.
+    fn write(&self, state: &mut State) -> ControlFlow<()> {
+        let (Some(done), Some(machine)) = (state.outgoing, state.machine.rendezvous()) else {
+            return ControlFlow::Continue(());
+        };
+        let rest = machine.outgoing().get(done..).unwrap_or(&[]);
+        if rest.is_empty() {
+            state.outgoing = None;
+            return ControlFlow::Continue(());
+        }
+        match self.tcp.send(rest) {
+            Ok(n) if n == rest.len() => state.outgoing = None,
+            Ok(n) => {
+                state.outgoing = Some(done + n);
+                return ControlFlow::Break(());
+            }
+            Err(error) if error == EAGAIN => return ControlFlow::Break(()),
+            Err(_) => {
+                state.outgoing = None;
+                machine.handle_reset();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Machine {
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
+        match self {
+            Self::Client(client) => Some(&mut **client),
+            Self::Server(server) => Some(&mut **server),
+            Self::Tcp { .. } | Self::Over => None,
+        }
+    }
+}

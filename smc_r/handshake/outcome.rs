@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a rendezvous ends: accelerated, as plain TCP, or not at all.
+
+use kapi::{
+    errno::{
+        ECONNABORTED,
+        ECONNRESET,
+        ENOTCONN,
+        EPROTO, //
+    },
+    tcp::Stage,
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::{
+    conn::{Conn, Params},
+    handshake::{
+        Errno,
+        Failure,
+        Fallback,
+        Peer, //
+    },
+    llc_flow::ShutDown,
+    wire::Diagnosis, //
+};
+
+use super::{
+    Draft,
+    Handshake,
+    Machine,
+    State, //
+};
+use crate::{
+    conn::{self, Connection, Parts, PeerBuffer},
+    group::Buffers,
+    shown::Shown,
+    socket::{sk_state, Phase}, //
+};
+
+impl Handshake {
+    /// The connection is accelerated from here on.
+    pub(super) fn established(self: &Arc<Self>, state: &mut State, peer: &Peer) {
+        let was_server = matches!(state.machine, Machine::Server(_));
+        state.machine = Machine::Over;
+        let connection = match self.build(&mut state.draft, peer, was_server) {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.tcp.abort(error);
+                self.failed(state, error);
+                return;
+            }
+        };
+        self.sk
+            .ns
+            .stats
+            .established(self.side(), peer.first_contact);
+        conn::install(&self.sk, connection);
+        self.finished(true);
+    }
+
+    fn build(&self, draft: &mut Draft, peer: &Peer, was_server: bool) -> Result<KBox<Connection>> {
+        let (group, _) = draft.group.clone().ok_or(EPROTO)?;
+        if was_server && !peer.first_contact {
+            // The client may have chosen another link than ours (RFC 7609 section 3.5.2.3).
+            let place = group.find_link(&peer.link).ok_or(EPROTO)?;
+            draft.link = group.link(place);
+        }
+        let link = draft.link.clone().ok_or(ENOTCONN)?;
+        let address = peer.element.address().ok_or(EPROTO)?;
+        let (Some(element), Some(ring)) = (&draft.element, &draft.ring) else {
+            return Err(ENOTCONN);
+        };
+        let core = Conn::new(&Params {
+            send_ring: u32::try_from(ring.ring.len())?,
+            element: element.size().bytes(),
+            peer_element: peer.element.size.bytes(),
+            base: 0,
+            peer_token: peer.element.alert,
+            max_transmit: 0,
+        })
+        .ok_or(EPROTO)?;
+        let room = Connection::room()?;
+        let place = group.claim(link.place, &peer.element).map_err(|_| EPROTO)?;
+        let (Some(token), Some(element), Some(ring)) =
+            (draft.token.take(), draft.element.take(), draft.ring.take())
+        else {
+            group.release_claim(place);
+            return Err(ENOTCONN);
+        };
+        draft.group = None;
+        draft.link = None;
+        draft.first_contact = None;
+        Ok(Connection::new(
+            room,
+            Parts {
+                core,
+                group,
+                link,
+                token,
+                ring,
+                element,
+                peer: PeerBuffer {
+                    place,
+                    address,
+                    rkey: peer.element.token.rkey,
+                },
+            },
+        ))
+    }
+
+    pub(super) fn decided_tcp(self: &Arc<Self>, state: &mut State, fallback: &Fallback) {
+        if fallback.out_of_sync {
+            if let Some((group, false)) = &state.draft.group {
+                group.shut_down(ShutDown::OutOfSync);
+            }
+        }
+        if fallback.may_cross {
+            self.sk.may_cross.store(1, Relaxed);
+        }
+        self.fell_back(state, fallback.reason, fallback.peer_diagnosis);
+    }
+
+    /// The connection is plain TCP from here on.
+    pub(super) fn fell_back(
+        self: &Arc<Self>,
+        state: &mut State,
+        reason: Diagnosis,
+        peer: Option<Diagnosis>,
+    ) {
+        state.machine = Machine::Over;
+        self.give_up(&mut state.draft, true);
+        self.sk.set_fallback(reason, peer);
+        self.sk.ns.stats.fallback(self.side(), reason);
+        // Options may have been set since the connect began.
+        self.tcp.inherit_from(&self.sk, Stage::Traffic);
+        self.sk.set_state(sk_state::ACTIVE);
+        self.sk.set_phase(Phase::Fallback);
+        self.finished(true);
+    }
+
+    pub(super) fn decided_failure(self: &Arc<Self>, state: &mut State, failure: Failure) {
+        pr_debug!("smc_r: rendezvous failed: {}\n", Shown(failure));
+        let error = match failure.errno() {
+            Errno::Protocol => EPROTO,
+            Errno::ConnectionReset => ECONNRESET,
+            Errno::ConnectionAborted => ECONNABORTED,
+            Errno::TimedOut => ETIMEDOUT,
+        };
+        self.tcp.abort(error);
+        self.sk.ns.stats.handshake_failed(self.side());
+        self.failed(state, error);
+    }
+
+    /// The connection is over before it began.
+    pub(super) fn failed(self: &Arc<Self>, state: &mut State, error: Error) {
+        state.machine = Machine::Over;
+        self.give_up(&mut state.draft, false);
+        self.tcp.detach();
+        if self.listener.is_none() {
+            // The program may connect again.
+            let _ = self.tcp.disconnect();
+        }
+        self.sk.set_err(error);
+        self.sk.set_state(sk_state::INIT);
+        self.sk.set_phase(if self.listener.is_some() {
+            Phase::Dead
+        } else {
+            Phase::Idle
+        });
+        self.finished(false);
+    }
+
+    /// Tells those who wait for the outcome.
+    fn finished(self: &Arc<Self>, ok: bool) {
+        // Only now: whoever closes the socket and finds no rendezvous relies on its phase.
+        {
+            let mut place = self.sk.handshake.lock();
+            if place.as_ref().is_some_and(|other| Arc::ptr_eq(other, self)) {
+                place.take();
+            }
+        }
+        match &self.listener {
+            None => {
+                if ok {
+                    self.sk.connected();
+                }
+                self.sk.wake_state_change();
+                if ok {
+                    self.sk.wake_writable();
+                } else {
+                    self.sk.wake_error();
+                }
+            }
+            Some(listener) => listener.decided(&self.sk, ok),
+        }
+    }
+
+    /// Gives back what was set up; `agreed` if the peer knows that it must not write to the element.
+    pub(super) fn give_up(self: &Arc<Self>, draft: &mut Draft, agreed: bool) {
+        self.stop_waiting(draft);
+        let draft = core::mem::take(draft);
+        let Some((group, first)) = draft.group else {
+            return;
+        };
+        group.give_back(Buffers {
+            element: draft.element,
+            element_is_quiet: agreed,
+            ring: draft.ring,
+            ring_is_quiet: true,
+        });
+        if let Some(token) = draft.token {
+            group.cancel_connection(token);
+        }
+        if first {
+            group.abandon();
+        }
+    }
+}
