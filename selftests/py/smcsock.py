@@ -89,8 +89,8 @@ def read_exactly(sock, amount):
 
 def pattern(amount, seed=1):
     """Bytes that differ from place to place, also at powers of two."""
-    block = bytes((i * 7 + seed * 13 + (i >> 8)) & 255 for i in range(65521))
-    return (block * (amount // len(block) + 1))[:amount]
+    block = bytes((i * 7 + seed * 13 + (i >> 8)) & 255 for i in range(min(amount, 65521)))
+    return (block * (amount // max(len(block), 1) + 1))[:amount]
 
 
 def name_of(error):
