@@ -9,6 +9,7 @@ use crate::errno::EOPNOTSUPP;
 use crate::net::Net;
 pub use crate::netlink::{
     Attr,
+    Attrs,
     Cursor,
     Kind,
     Writer, //
@@ -22,9 +23,20 @@ use kernel::error::{
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-/// What attribute of a request has to look like what; others are ignored, or refused by commands
-/// which say [`Op::strict`].
-pub type Policy = &'static [(u16, Kind)];
+/// An attribute of a request.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// Its number.
+    pub number: u16,
+    /// What it is called when something is wrong with it.
+    pub name: &'static CStr,
+    /// What it has to look like.
+    pub kind: Kind,
+}
+
+/// The attributes of a request. Others are ignored, or refused by commands which say
+/// [`Op::strict`]. Of an attribute that comes twice the last one counts.
+pub type Policy = &'static [Rule];
 
 /// A generic netlink family. The type is a tag.
 pub trait Family: Sized + 'static {
@@ -42,7 +54,7 @@ pub trait Family: Sized + 'static {
 #[derive(Clone, Copy)]
 pub struct Op {
     cmd: u8,
-    admin: bool,
+    flags: u8,
     strict: bool,
     policy: Policy,
     doit: Option<fn(&mut Request<'_>) -> Result>,
@@ -54,7 +66,7 @@ impl Op {
     pub const fn new(cmd: u8) -> Self {
         Self {
             cmd,
-            admin: false,
+            flags: 0,
             strict: false,
             policy: &[],
             doit: None,
@@ -75,9 +87,15 @@ impl Op {
         self
     }
 
-    /// Only for the administrator of the namespace.
+    /// Only for the administrator of the host (`CAP_NET_ADMIN`).
     pub const fn admin(mut self) -> Self {
-        self.admin = true;
+        self.flags = bindings::GENL_ADMIN_PERM as u8;
+        self
+    }
+
+    /// Only for the administrator of the namespace (`CAP_NET_ADMIN` in its user namespace).
+    pub const fn net_admin(mut self) -> Self {
+        self.flags = bindings::GENL_UNS_ADMIN_PERM as u8;
         self
     }
 
@@ -101,23 +119,60 @@ impl Op {
 /// `info` is of a command in progress.
 pub struct Request<'a> {
     info: &'a mut bindings::genl_info,
+    policy: Policy,
 }
 
-/// The attribute of a number in a request.
+/// The attributes of a request.
 ///
 /// # Safety
 ///
 /// `info` is of a command in progress, for the lifetime of the result.
-unsafe fn attr<'a>(info: *const bindings::genl_info, number: u16) -> Option<Attr<'a>> {
+unsafe fn attrs<'a>(info: *const bindings::genl_info) -> Attrs<'a> {
     // SAFETY: By the requirements of this function; all messages of a family begin alike.
     let bytes = unsafe {
         let nlh = (*info).nlhdr;
-        let len = usize::try_from(bindings::nlmsg_payload_len(nlh)).ok()?;
+        let len = usize::try_from(bindings::nlmsg_payload_len(nlh)).unwrap_or(0);
         let payload = bindings::nlmsg_payload(nlh.cast_mut().cast()).cast::<u8>();
         core::slice::from_raw_parts(payload, len)
     };
-    let attrs = bytes.get(size_of::<bindings::genlmsghdr>()..)?;
-    crate::netlink::find(attrs, number)
+    Attrs::new(
+        bytes
+            .get(size_of::<bindings::genlmsghdr>()..)
+            .unwrap_or_default(),
+    )
+}
+
+/// Looks at what a request says, and explains what is wrong with it.
+///
+/// # Safety
+///
+/// `info` is of a command in progress.
+unsafe fn check(op: &Op, info: *mut bindings::genl_info) -> Result {
+    // SAFETY: By the requirements of this function.
+    let mut attrs = unsafe { attrs(info) };
+    for attr in attrs.by_ref() {
+        let Some(rule) = op.policy.iter().find(|rule| rule.number == attr.number()) else {
+            if op.strict {
+                // SAFETY: As above; the attribute lies whole in the request.
+                unsafe { bindings::genl_explain_unknown(info, attr.as_ptr()) };
+                return Err(EINVAL);
+            }
+            continue;
+        };
+        if let Err((error, text)) = rule.kind.check(attr.bytes()) {
+            let (name, text) = (rule.name.as_char_ptr(), text.as_char_ptr());
+            // SAFETY: As above; the texts live for ever.
+            unsafe { bindings::genl_explain(info, attr.as_ptr(), name, text) };
+            return Err(error);
+        }
+    }
+    if op.strict && !attrs.rest().is_empty() {
+        let text = c"the request ends with bytes that are no attribute".as_char_ptr();
+        // SAFETY: As above.
+        unsafe { bindings::genl_explain(info, core::ptr::null(), core::ptr::null(), text) };
+        return Err(EINVAL);
+    }
+    Ok(())
 }
 
 impl<'a> Request<'a> {
@@ -127,24 +182,46 @@ impl<'a> Request<'a> {
         unsafe { Net::from_ptr(bindings::genl_net(self.info)) }
     }
 
-    /// The attribute of a number, if it is there. The one that comes first, of several.
+    /// The attribute of a number, if it is there. The last one, of several.
     pub fn attr(&self, number: u16) -> Option<Attr<'a>> {
         // SAFETY: By the type invariant.
-        unsafe { attr(self.info, number) }
+        let attrs = unsafe { attrs(self.info) };
+        attrs.filter(|attr| attr.number() == number).last()
+    }
+
+    fn name(&self, number: u16) -> &'static CStr {
+        let rule = self.policy.iter().find(|rule| rule.number == number);
+        rule.map_or(c"attribute", |rule| rule.name)
     }
 
     /// The attribute of a number; `EINVAL`, with an explanation, if it is missing.
     pub fn required(&mut self, number: u16) -> Result<Attr<'a>> {
-        match self.attr(number) {
-            Some(attr) => Ok(attr),
-            None => Err(self.fail(EINVAL, c"A required attribute is missing")),
+        if let Some(attr) = self.attr(number) {
+            return Ok(attr);
         }
+        let name = self.name(number).as_char_ptr();
+        // SAFETY: By the type invariant; the name lives for ever.
+        unsafe { bindings::genl_missing(self.info, number, name) };
+        Err(EINVAL)
     }
 
     /// Explains an error to whoever asks; returns it.
     pub fn fail(&mut self, error: Error, text: &'static CStr) -> Error {
+        let (attr, name) = (core::ptr::null(), core::ptr::null());
         // SAFETY: By the type invariant; the text lives for ever.
-        unsafe { bindings::genl_extack(self.info, text.as_char_ptr()) };
+        unsafe { bindings::genl_explain(self.info, attr, name, text.as_char_ptr()) };
+        error
+    }
+
+    /// Explains what is wrong with an attribute; returns `error`.
+    pub fn fail_at(&mut self, number: u16, error: Error, text: &'static CStr) -> Error {
+        let attr = self
+            .attr(number)
+            .map_or(core::ptr::null(), |attr| attr.as_ptr());
+        let name = self.name(number).as_char_ptr();
+        // SAFETY: By the type invariant; the texts live for ever, and the attribute lies whole in
+        // the request.
+        unsafe { bindings::genl_explain(self.info, attr, name, text.as_char_ptr()) };
         error
     }
 
@@ -159,8 +236,73 @@ impl<'a> Request<'a> {
             cmd,
             f,
         )?;
-        // SAFETY: By the type invariant; the message is consumed.
-        to_result(unsafe { bindings::genl_reply(message.into_raw().as_ptr(), self.info) })
+        self.send(message)
+    }
+
+    /// Answers with as many messages as `f` makes, up to what one buffer holds, and one that says
+    /// that this was all.
+    pub fn reply_list(&mut self, f: impl FnOnce(&mut List<'_>) -> Result) -> Result {
+        let mut message = Message::new()?;
+        f(&mut List {
+            message: &mut message,
+            info: self.info,
+        })?;
+        let skb = message.0.as_ptr();
+        let done = bindings::NLMSG_DONE as c_int;
+        let flags = bindings::NLM_F_MULTI as c_int;
+        let len = size_of::<c_int>() as c_int;
+        // SAFETY: The message is ours.
+        let nlh = unsafe {
+            let (portid, seq) = (self.info.snd_portid, self.info.snd_seq);
+            bindings::nlmsg_start(skb, portid, seq, done, len, flags)
+        };
+        if nlh.is_null() {
+            return Err(EMSGSIZE);
+        }
+        // SAFETY: There is room for the number behind the header that was just written.
+        unsafe {
+            bindings::nlmsg_payload(nlh).cast::<c_int>().write(0);
+            bindings::nlmsg_finish(skb, nlh);
+        }
+        self.send(message)
+    }
+
+    fn send(&self, message: Message) -> Result {
+        let info = core::ptr::from_ref(&*self.info).cast_mut();
+        // SAFETY: By the type invariant; the message is consumed, `info` is only read.
+        to_result(unsafe { bindings::genl_reply(message.into_raw().as_ptr(), info) })
+    }
+}
+
+/// An answer of several messages.
+pub struct List<'a> {
+    message: &'a mut Message,
+    info: &'a bindings::genl_info,
+}
+
+impl List<'_> {
+    /// Room that the message at the end needs.
+    const END: usize = 32;
+
+    /// Adds a message of the command `cmd`, which `f` fills. False if there is no room for it.
+    pub fn message(&mut self, cmd: u8, f: impl FnOnce(&mut Writer<'_>) -> Result) -> Result<bool> {
+        let flags = bindings::NLM_F_MULTI as c_int;
+        let (family, portid, seq) = (self.info.family, self.info.snd_portid, self.info.snd_seq);
+        let written = self
+            .message
+            .write(family, portid, seq, flags, cmd, |writer| {
+                f(writer)?;
+                // Not so much that the end would find no room.
+                if writer.room() < Self::END {
+                    return Err(EMSGSIZE);
+                }
+                Ok(())
+            });
+        match written {
+            Ok(()) => Ok(true),
+            Err(e) if e == EMSGSIZE => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 }
 
@@ -192,7 +334,8 @@ impl<'a> Dump<'a> {
     /// The attribute of a number in the request, if it is there.
     pub fn attr(&self, number: u16) -> Option<Attr<'a>> {
         // SAFETY: By the type invariant.
-        unsafe { attr(self.info(), number) }
+        let attrs = unsafe { attrs(self.info()) };
+        attrs.filter(|attr| attr.number() == number).last()
     }
 
     /// Where to go on. To be left so that the next call goes on behind the last message.
@@ -314,7 +457,26 @@ unsafe extern "C" fn doit<F: Family>(
         let cmd = unsafe { (*info.genlhdr).cmd };
         let op = F::OPS.iter().find(|op| op.cmd == cmd).ok_or(EOPNOTSUPP)?;
         let f = op.doit.ok_or(EOPNOTSUPP)?;
-        f(&mut Request { info })?;
+        // SAFETY: As above.
+        unsafe { check(op, info) }?;
+        f(&mut Request {
+            info,
+            policy: op.policy,
+        })?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by the kernel before the first call of [`dumpit`] for a list.
+unsafe extern "C" fn start<F: Family>(cb: *mut bindings::netlink_callback) -> c_int {
+    from_result(|| {
+        // SAFETY: The dump is in progress.
+        let (cmd, info) = unsafe { (bindings::genl_dump_cmd(cb), bindings::genl_dump_info(cb)) };
+        let op = F::OPS.iter().find(|op| op.cmd == cmd).ok_or(EOPNOTSUPP)?;
+        // SAFETY: As above.
+        unsafe { check(op, info) }?;
         Ok(0)
     })
 }
@@ -357,7 +519,6 @@ struct Tables {
     family: Opaque<bindings::genl_family>,
     ops: KVec<bindings::genl_ops>,
     groups: KVec<bindings::genl_multicast_group>,
-    policies: KVec<KVec<bindings::nla_policy>>,
 }
 
 // SAFETY: Unregistering is possible on any thread.
@@ -383,21 +544,12 @@ where
 impl<F: Family> Registration<F> {
     /// Registers the family.
     pub fn new(module: &'static ThisModule) -> Result<Self> {
-        let mut policies = KVec::with_capacity(F::OPS.len(), GFP_KERNEL)?;
         let mut ops = KVec::with_capacity(F::OPS.len(), GFP_KERNEL)?;
-        let mut last = 0_u8;
+        let (mut last, mut max) = (0_u8, 0_u16);
         for op in F::OPS {
             last = last.max(op.cmd);
-            let max = op.policy.iter().map(|(n, _)| *n).max().unwrap_or(0);
-            let len = usize::from(max).saturating_add(1);
-            let mut policy = KVec::with_capacity(len, GFP_KERNEL)?;
-            for number in 0..=max {
-                let kind = op.policy.iter().find(|(n, _)| *n == number);
-                policy.push(
-                    kind.map_or_else(pin_init::zeroed, |(_, kind)| kind.policy()),
-                    GFP_KERNEL,
-                )?;
-            }
+            max = op.policy.iter().map(|rule| rule.number).fold(max, u16::max);
+            // Attributes are looked at by `check`, which can say more about them than the kernel.
             let loose = bindings::genl_validate_flags_GENL_DONT_VALIDATE_STRICT
                 | bindings::genl_validate_flags_GENL_DONT_VALIDATE_DUMP_STRICT;
             ops.push(
@@ -409,19 +561,13 @@ impl<F: Family> Registration<F> {
                     dumpit: op
                         .dump
                         .map(|_| dumpit::<F> as unsafe extern "C" fn(_, _) -> _),
-                    flags: if op.admin {
-                        bindings::GENL_UNS_ADMIN_PERM as u8
-                    } else {
-                        0
-                    },
-                    validate: if op.strict { 0 } else { loose as u8 },
-                    policy: policy.as_ptr(),
-                    maxattr: max.into(),
+                    start: op.dump.map(|_| start::<F> as unsafe extern "C" fn(_) -> _),
+                    flags: op.flags,
+                    validate: loose as u8,
                     ..pin_init::zeroed()
                 },
                 GFP_KERNEL,
             )?;
-            policies.push(policy, GFP_KERNEL)?;
         }
         let mut groups = KVec::with_capacity(F::GROUPS.len(), GFP_KERNEL)?;
         for name in F::GROUPS {
@@ -432,6 +578,7 @@ impl<F: Family> Registration<F> {
 
         let mut family = bindings::genl_family {
             version: F::VERSION.into(),
+            maxattr: max.into(),
             module: module.as_ptr(),
             n_ops: ops.len().try_into()?,
             ops: ops.as_ptr(),
@@ -451,7 +598,6 @@ impl<F: Family> Registration<F> {
                 family: Opaque::new(family),
                 ops: ops,
                 groups: groups,
-                policies: policies,
             }),
             GFP_KERNEL,
         )?;
@@ -461,6 +607,12 @@ impl<F: Family> Registration<F> {
             tables,
             _family: PhantomData,
         })
+    }
+
+    /// Whether a group has members in a namespace.
+    pub fn has_listeners(&self, net: &Net, group: u32) -> bool {
+        // SAFETY: The family is registered, the namespace exists.
+        unsafe { bindings::genl_listeners(self.tables.family.get(), net.as_ptr(), group) }
     }
 
     /// Sends a message to the members of a group in a namespace. `ESRCH` if there are none.

@@ -17,6 +17,7 @@ pub mod ib;
 pub mod net;
 pub mod netdev;
 pub mod netlink;
+pub mod percpu;
 pub mod pernet;
 pub mod sock;
 pub mod spinlock_bh;

@@ -69,6 +69,14 @@ impl Net {
         Some(unsafe { ARef::from_raw(ptr.cast()) })
     }
 
+    /// The namespace with the number [`Net::id`], unless it is on its way out.
+    pub fn by_id(id: u64) -> Option<ARef<Self>> {
+        // SAFETY: May be called from anywhere.
+        let ptr = NonNull::new(unsafe { bindings::net_find(id) })?;
+        // SAFETY: The reference was just taken.
+        Some(unsafe { ARef::from_raw(ptr.cast()) })
+    }
+
     /// A number that no other namespace has or had since boot.
     pub fn id(&self) -> u64 {
         // SAFETY: By the type invariant the namespace exists.

@@ -56,6 +56,20 @@ impl Name {
     /// Room for a name, with a NUL at its end.
     pub const LEN: usize = 16;
 
+    /// Reads a name: `None` if no interface can be called so.
+    pub fn new(text: &[u8]) -> Option<Self> {
+        let wrong =
+            |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b | b'/' | b':');
+        if matches!(text, b"" | b"." | b"..") || text.iter().any(wrong) {
+            return None;
+        }
+        let mut name = [0; Self::LEN];
+        name.get_mut(..Self::LEN - 1)?
+            .get_mut(..text.len())?
+            .copy_from_slice(text);
+        Some(Self(name))
+    }
+
     /// The name without what follows it.
     pub fn as_bytes(&self) -> &[u8] {
         let len = self.0.iter().take_while(|b| **b != 0).count();
@@ -137,10 +151,17 @@ impl NetDevice {
         unsafe { bindings::dev_vlan(self.as_ptr(), &mut id) }.then_some(id)
     }
 
-    /// The device below, if there is exactly one: of a VLAN its carrier, of a bridge its only port.
-    pub fn lower(&self) -> Option<NetDev> {
-        // SAFETY: By the type invariant the device exists; the reference returned is taken over.
-        unsafe { Self::take(bindings::dev_lower(self.as_ptr())) }
+    /// The devices directly below, in the order in which they were put there, and the first `N` of
+    /// them: of a VLAN its carrier, of a bond or bridge its ports.
+    pub fn lowers<const N: usize>(&self) -> impl Iterator<Item = NetDev> {
+        let mut lowers = [core::ptr::null_mut(); N];
+        // SAFETY: By the type invariant the device exists; there is room for `N`, which is small.
+        let n = unsafe { bindings::dev_lowers(self.as_ptr(), lowers.as_mut_ptr(), N as c_uint) };
+        let lowers = lowers.map(|lower| {
+            // SAFETY: Null, or a device with a reference that is taken over.
+            unsafe { Self::take(lower) }
+        });
+        lowers.into_iter().take(n as usize).flatten()
     }
 
     /// Is it up, with a carrier?

@@ -10,29 +10,35 @@ use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-/// An attribute of a message that was received.
+/// An attribute of a message that was received, its header included.
 #[derive(Clone, Copy)]
 pub struct Attr<'a>(&'a [u8]);
 
+/// Bytes in front of an attribute's content: its length and its number.
+const HEADER: usize = 4;
+
+/// The bits of the number field that are the number.
+const NUMBER: u16 = 0x3fff;
+
 impl<'a> Attr<'a> {
-    /// # Safety
-    ///
-    /// `raw` is an attribute that lies whole in a message, for the lifetime of the result.
-    pub(crate) unsafe fn from_raw(raw: *const bindings::nlattr) -> Self {
-        // SAFETY: By the requirements of this function.
-        let (data, len) = unsafe { (bindings::attr_data(raw), bindings::attr_len(raw)) };
-        let len = usize::try_from(len).unwrap_or(0);
-        // SAFETY: As above.
-        Self(unsafe { core::slice::from_raw_parts(data.cast(), len) })
+    /// Its number.
+    pub fn number(self) -> u16 {
+        let number = self.0.get(2..HEADER).and_then(|bytes| bytes.first_chunk());
+        number.map_or(0, |number| u16::from_ne_bytes(*number) & NUMBER)
     }
 
     /// What is in it.
     pub fn bytes(self) -> &'a [u8] {
-        self.0
+        self.0.get(HEADER..).unwrap_or_default()
+    }
+
+    /// Where it is, for the kernel to tell the sender.
+    pub(crate) fn as_ptr(self) -> *const bindings::nlattr {
+        self.0.as_ptr().cast()
     }
 
     fn fixed<const N: usize>(self) -> Result<[u8; N]> {
-        self.0.first_chunk().copied().ok_or(ERANGE)
+        self.bytes().first_chunk().copied().ok_or(ERANGE)
     }
 
     /// An integer of 8 bits; `ERANGE` if there is less.
@@ -57,26 +63,54 @@ impl<'a> Attr<'a> {
 
     /// A string, up to a NUL or the end.
     pub fn str_bytes(self) -> &'a [u8] {
-        let len = self.0.iter().take_while(|b| **b != 0).count();
-        self.0.get(..len).unwrap_or_default()
+        let bytes = self.bytes();
+        let len = bytes.iter().take_while(|b| **b != 0).count();
+        bytes.get(..len).unwrap_or_default()
     }
 
     /// The attribute of a number among those nested in this one.
     pub fn nested(self, number: u16) -> Option<Attr<'a>> {
-        find(self.0, number)
+        find(self.bytes(), number)
     }
 }
 
-/// The attribute of a number among those in `bytes`.
-pub fn find(bytes: &[u8], number: u16) -> Option<Attr<'_>> {
-    let len = c_int::try_from(bytes.len()).ok()?;
-    // SAFETY: The function stays within the bytes, and yields attributes that lie whole in them.
-    let attr = unsafe { bindings::attr_find(bytes.as_ptr().cast(), len, number.into()) };
-    // SAFETY: As above.
-    (!attr.is_null()).then(|| unsafe { Attr::from_raw(attr) })
+/// The attributes of a message, in their order, up to the first that does not lie whole in it.
+pub struct Attrs<'a> {
+    rest: &'a [u8],
 }
 
-/// What a validated attribute must look like.
+impl<'a> Attrs<'a> {
+    /// Those in `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// What has not been read yet. At the end: bytes that are no attribute.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Attrs<'a> {
+    type Item = Attr<'a>;
+
+    fn next(&mut self) -> Option<Attr<'a>> {
+        let len = usize::from(u16::from_ne_bytes(*self.rest.first_chunk()?));
+        let attr = self.rest.get(..len).filter(|_| len >= HEADER)?;
+        let padded = len.checked_add(3)? & !3;
+        self.rest = self.rest.get(padded..).unwrap_or_default();
+        Some(Attr(attr))
+    }
+}
+
+/// The attribute of a number among those in `bytes`: the last one, of several.
+pub fn find(bytes: &[u8], number: u16) -> Option<Attr<'_>> {
+    Attrs::new(bytes)
+        .filter(|attr| attr.number() == number)
+        .last()
+}
+
+/// What an attribute must look like.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// An integer of 8 bits.
@@ -91,50 +125,52 @@ pub enum Kind {
     Flag,
     /// A string that ends with NUL, with a limit on its length without that.
     NulString(u16),
-    /// A string, with a limit on its length.
-    String(u16),
     /// Bytes, with a limit on their number.
     Bytes(u16),
     /// Bytes, of that number.
     Exact(u16),
-    /// Attributes, which are not validated further.
-    Nested,
     /// It must not be there.
     Reject,
 }
 
 impl Kind {
-    pub(crate) fn policy(self) -> bindings::nla_policy {
-        let (kind, validation, len) = match self {
-            Kind::U8 => (bindings::NLA_U8, 0, 0),
-            Kind::U16 => (bindings::NLA_U16, 0, 0),
-            Kind::U32 => (bindings::NLA_U32, 0, 0),
-            Kind::U64 => (bindings::NLA_U64, 0, 0),
-            Kind::Flag => (bindings::NLA_FLAG, 0, 0),
-            Kind::NulString(max) => (bindings::NLA_NUL_STRING, 0, max),
-            Kind::String(max) => (bindings::NLA_STRING, 0, max),
-            Kind::Bytes(max) => (bindings::NLA_BINARY, 0, max),
-            // For binary data a range applies to the length.
-            Kind::Exact(_) => (
-                bindings::NLA_BINARY,
-                bindings::nla_policy_validation_NLA_VALIDATE_RANGE,
-                0,
-            ),
-            Kind::Nested => (bindings::NLA_NESTED, 0, 0),
-            Kind::Reject => (bindings::NLA_REJECT, 0, 0),
+    /// What is wrong with the content of an attribute, if anything is.
+    pub(crate) fn check(self, bytes: &[u8]) -> Result<(), (Error, &'static CStr)> {
+        let len = bytes.len();
+        let sized = |size: usize, text| {
+            if len == size {
+                Ok(())
+            } else {
+                Err((ERANGE, text))
+            }
         };
-        let mut policy = bindings::nla_policy {
-            type_: kind as u8,
-            validation_type: validation as u8,
-            len,
-            ..pin_init::zeroed()
-        };
-        if let Kind::Exact(len) = self {
-            let len = len.try_into().unwrap_or(i16::MAX);
-            policy.__bindgen_anon_1.__bindgen_anon_1.min = len;
-            policy.__bindgen_anon_1.__bindgen_anon_1.max = len;
+        match self {
+            Self::U8 => sized(1, c"must be an integer of 8 bits"),
+            Self::U16 => sized(2, c"must be an integer of 16 bits"),
+            Self::U32 => sized(4, c"must be an integer of 32 bits"),
+            Self::U64 => sized(8, c"must be an integer of 64 bits"),
+            Self::Flag => sized(0, c"must be empty"),
+            Self::NulString(max) => {
+                let room = usize::from(max).saturating_add(1);
+                if !bytes.iter().take(room).any(|b| *b == 0) {
+                    Err((
+                        EINVAL,
+                        c"must end with a zero byte and is too long or lacks it",
+                    ))
+                } else if len > room {
+                    Err((ERANGE, c"is too long"))
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Bytes(max) if len > usize::from(max) => Err((ERANGE, c"is too long")),
+            Self::Bytes(_) => Ok(()),
+            Self::Exact(size) if len != usize::from(size) => {
+                Err((EINVAL, c"does not have the length that is asked for"))
+            }
+            Self::Exact(_) => Ok(()),
+            Self::Reject => Err((EINVAL, c"is not allowed here")),
         }
-        policy
     }
 }
 
@@ -157,6 +193,14 @@ impl Writer<'_> {
             skb,
             _skb: PhantomData,
         }
+    }
+
+    /// Bytes that can still be added.
+    pub fn room(&self) -> usize {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::netlink_room(self.skb.as_ptr()) }
+            .try_into()
+            .unwrap_or(0)
     }
 
     /// Adds an attribute.

@@ -8,22 +8,49 @@ use crate::bindings;
 use crate::net::Net;
 use core::ptr::NonNull;
 use core::sync::atomic::{
+    AtomicPtr,
     AtomicU32,
     Ordering, //
 };
 use kernel::prelude::*;
 
-/// A setting: an unsigned integer within bounds.
+/// A setting.
 #[derive(Clone, Copy)]
 pub struct Knob {
     /// The name of the file.
     pub name: &'static CStr,
-    /// The value it begins with.
-    pub default: u32,
-    /// The smallest value.
-    pub min: u32,
-    /// The largest value.
-    pub max: u32,
+    /// What it takes.
+    pub value: Value,
+}
+
+/// What a setting takes.
+#[derive(Clone, Copy)]
+pub enum Value {
+    /// An unsigned integer within bounds.
+    Number {
+        /// The value it begins with.
+        default: u32,
+        /// The smallest value.
+        min: u32,
+        /// The largest value.
+        max: u32,
+    },
+    /// The name of something that there is none of: only the empty one is taken.
+    NoName,
+}
+
+impl Knob {
+    /// A setting that takes an unsigned integer from `min` to `max`.
+    pub const fn number(name: &'static CStr, default: u32, min: u32, max: u32) -> Self {
+        let value = Value::Number { default, min, max };
+        Self { name, value }
+    }
+
+    /// A setting that takes the empty name only.
+    pub const fn no_name(name: &'static CStr) -> Self {
+        let value = Value::NoName;
+        Self { name, value }
+    }
 }
 
 /// What the kernel points to.
@@ -34,9 +61,13 @@ struct Inner<const N: usize> {
     max: [u32; N],
 }
 
-/// The settings of a namespace. Dropping it removes the files and waits for their users.
+/// The settings of a namespace.
+///
+/// # Invariants
+///
+/// `header` is null, or of a table in `inner` that is registered in a namespace which exists.
 pub struct Table<const N: usize> {
-    header: NonNull<bindings::ctl_table_header>,
+    header: AtomicPtr<bindings::ctl_table_header>,
     inner: NonNull<Inner<N>>,
 }
 
@@ -47,31 +78,40 @@ unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
     /// Makes files in a folder below `/proc/sys`, `net/...`, for the administrator of the namespace
-    /// to write.
-    pub fn new(net: &Net, path: &'static CStr, knobs: [Knob; N]) -> Result<Self> {
+    /// to write. [`Table::unregister`] must be called before the namespace goes.
+    pub fn new(net: &Net, path: &'static CStr, knobs: &[Knob; N]) -> Result<Self> {
+        let number = |knob: &Knob| match knob.value {
+            Value::Number { default, min, max } => (default, min, max),
+            Value::NoName => (0, 0, 0),
+        };
         let inner = KBox::new(
             Inner {
                 table: core::array::from_fn(|_| pin_init::zeroed()),
-                values: knobs.map(|knob| AtomicU32::new(knob.default)),
-                min: knobs.map(|knob| knob.min),
-                max: knobs.map(|knob| knob.max),
+                values: knobs.each_ref().map(|knob| AtomicU32::new(number(knob).0)),
+                min: knobs.each_ref().map(|knob| number(knob).1),
+                max: knobs.each_ref().map(|knob| number(knob).2),
             },
             GFP_KERNEL,
         )?;
         let inner = KBox::into_raw(inner);
         for (i, knob) in knobs.iter().enumerate() {
+            let name = knob.name.as_char_ptr();
             // SAFETY: All in one box that stays where it is until unregistered, with `N` elements
             // of each, which the kernel reads and writes as plain integers.
             unsafe {
-                bindings::sysctl_entry(
-                    (&raw mut (*inner).table)
-                        .cast::<bindings::ctl_table>()
-                        .add(i),
-                    knob.name.as_char_ptr(),
-                    (&raw mut (*inner).values).cast::<u32>().add(i),
-                    (&raw mut (*inner).min).cast::<u32>().add(i),
-                    (&raw mut (*inner).max).cast::<u32>().add(i),
-                )
+                let entry = (&raw mut (*inner).table)
+                    .cast::<bindings::ctl_table>()
+                    .add(i);
+                match knob.value {
+                    Value::Number { .. } => bindings::sysctl_entry(
+                        entry,
+                        name,
+                        (&raw mut (*inner).values).cast::<u32>().add(i),
+                        (&raw mut (*inner).min).cast::<u32>().add(i),
+                        (&raw mut (*inner).max).cast::<u32>().add(i),
+                    ),
+                    Value::NoName => bindings::sysctl_no_name(entry, name),
+                }
             };
         }
         // SAFETY: The namespace exists; the table stays where it is until unregistered.
@@ -83,13 +123,14 @@ impl<const N: usize> Table<N> {
                 N,
             )
         };
-        let Some(header) = NonNull::new(header) else {
+        if header.is_null() {
             // SAFETY: From `into_raw` above; the kernel has not kept it.
             drop(unsafe { KBox::from_raw(inner) });
             return Err(ENOMEM);
-        };
+        }
+        // INVARIANT: Registered just now.
         Ok(Self {
-            header,
+            header: AtomicPtr::new(header),
             // SAFETY: Not null, as it comes from a box.
             inner: unsafe { NonNull::new_unchecked(inner) },
         })
@@ -112,12 +153,20 @@ impl<const N: usize> Table<N> {
             v.store(value, Ordering::Relaxed);
         }
     }
+
+    /// Removes the files and waits for their users. The values stay. May sleep.
+    pub fn unregister(&self) {
+        let header = self.header.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if !header.is_null() {
+            // SAFETY: By the type invariant it is registered, and nobody else takes it away.
+            unsafe { bindings::unregister_net_sysctl_table(header) };
+        }
+    }
 }
 
 impl<const N: usize> Drop for Table<N> {
     fn drop(&mut self) {
-        // SAFETY: Registered in `new`.
-        unsafe { bindings::unregister_net_sysctl_table(self.header.as_ptr()) };
+        self.unregister();
         // SAFETY: From `into_raw` in `new`; the kernel has forgotten it.
         drop(unsafe { KBox::from_raw(self.inner.as_ptr()) });
     }

@@ -9,12 +9,16 @@
 //! device for longer than a call, so its removal waits for nobody else. A [`Device`] itself is
 //! only a name by then, and may be kept.
 
-use crate::transport::{
-    rc::Rc,
-    Transport, //
+use crate::{
+    pnet::{self, PnetId, PORT_NAME},
+    transport::{
+        rc::Rc,
+        Transport, //
+    },
 };
 use core::{
     net::IpAddr,
+    ops::Deref,
     ptr, //
 };
 use kapi::ib::{
@@ -25,6 +29,7 @@ use kapi::ib::{
     GidEntry,
     GidKind, //
 };
+use kapi::net::Net;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -68,16 +73,40 @@ pub(crate) trait DeviceUpcalls: Send + Sync {
 pub(crate) struct Device {
     /// Above the numbers of all devices that came before.
     pub(crate) number: u64,
-    name: [u8; 64],
+    /// The ports that are to get no new links, one bit each.
+    drained: Atomic<u64>,
     #[pin]
     inner: Mutex<Inner>,
 }
 
 struct Inner {
+    /// The last name that is known.
+    name: DeviceName,
     /// None once the device is removed.
     ib: Option<ARef<ib::Device>>,
     /// Not yet shut down.
     transports: KVec<Arc<Rc>>,
+}
+
+/// Name of a device. Administrators may change it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeviceName([u8; PORT_NAME]);
+
+impl DeviceName {
+    /// The name with zeroes behind it.
+    pub(crate) fn padded(&self) -> [u8; PORT_NAME] {
+        self.0
+    }
+}
+
+impl Deref for DeviceName {
+    type Target = [u8];
+
+    /// The name without padding.
+    fn deref(&self) -> &[u8] {
+        let len = self.0.iter().take_while(|byte| **byte != 0).count();
+        self.0.get(..len).unwrap_or_default()
+    }
 }
 
 /// A port, as it is at the moment.
@@ -89,10 +118,32 @@ pub(crate) struct PortInfo {
 }
 
 impl Device {
-    /// The name, without padding.
-    pub(crate) fn name(&self) -> &[u8] {
-        let len = self.name.iter().position(|b| *b == 0);
-        self.name.get(..len.unwrap_or(0)).unwrap_or(&[])
+    /// The name that it has, or had when it was removed. May sleep.
+    pub(crate) fn name(&self) -> DeviceName {
+        let inner = self.inner.lock();
+        match &inner.ib {
+            Some(ib) => DeviceName(ib.name()),
+            None => inner.name,
+        }
+    }
+
+    /// Wants no new links on a port from now on, or wants them again.
+    pub(crate) fn set_drained(&self, port: u8, on: bool) {
+        let bit = 1_u64.checked_shl(port.into()).unwrap_or(0);
+        let mut old = self.drained.load(Relaxed);
+        loop {
+            let new = if on { old | bit } else { old & !bit };
+            match self.drained.cmpxchg(old, new, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Are no new links wanted on a port?
+    pub(crate) fn is_drained(&self, port: u8) -> bool {
+        let bit = 1_u64.checked_shl(port.into()).unwrap_or(0);
+        self.drained.load(Relaxed) & bit != 0
     }
 
     /// The verbs device, unless it is removed. Must be given up soon: it keeps the device from
@@ -159,7 +210,13 @@ impl Device {
 
     /// Ends all that holds the device.
     fn remove(self: &Arc<Self>, upcalls: &dyn DeviceUpcalls) {
-        let ib = self.inner.lock().ib.take();
+        let ib = {
+            let mut inner = self.inner.lock();
+            if let Some(ib) = &inner.ib {
+                inner.name = DeviceName(ib.name());
+            }
+            inner.ib.take()
+        };
         upcalls.removed(self);
         loop {
             // One at a time: each takes itself off the list.
@@ -185,6 +242,8 @@ pub(crate) struct Path {
     pub(crate) mac: Mac,
     pub(crate) mtu: MtuCode,
     pub(crate) netdev: ib::Netdev,
+    /// The physical network by whose name the port was found, if it was.
+    pub(crate) pnet: Option<PnetId>,
 }
 
 impl Path {
@@ -210,6 +269,11 @@ pub(crate) struct Want {
     pub(crate) ifindex: Option<u32>,
     /// Our address in the TCP connection.
     pub(crate) source: IpAddr,
+    /// The physical network that the interface is in: ports of the same network will do as well as
+    /// the interface's own. None: only its own ports will.
+    pub(crate) pnet: Option<PnetId>,
+    /// The VLAN of the TCP connection's packets.
+    pub(crate) vlan: Option<u16>,
     /// The length of its subnet's prefix.
     pub(crate) prefix_len: u8,
     /// Where a port has no GID of RoCE version 1, one of version 2 with an address in the subnet of
@@ -220,16 +284,24 @@ pub(crate) struct Want {
 impl Want {
     /// How well a GID does: more is better, None is not at all.
     fn rank(&self, entry: &GidEntry) -> Option<u8> {
-        if entry.netdev.namespace != self.namespace
-            || self.ifindex.is_some_and(|i| i != entry.netdev.ifindex)
-        {
+        let here = entry.netdev.namespace == self.namespace;
+        let direct = here && self.ifindex.is_none_or(|i| i == entry.netdev.ifindex);
+        // Another port of the same network has to be in the same VLAN of it.
+        if !direct && (self.pnet.is_none() || entry.vlan != self.vlan) {
             return None;
         }
-        match entry.kind {
-            GidKind::V1 => Some(3),
-            GidKind::V2 if self.roce_v2 => self.rank_address(&entry.gid),
-            _ => None,
-        }
+        let rank = match entry.kind {
+            GidKind::V1 => 4,
+            GidKind::V2 if self.roce_v2 => self
+                .rank_address(&entry.gid)
+                .or_else(|| (self.pnet.is_some() && is_global(&entry.gid)).then_some(1))?,
+            _ => return None,
+        };
+        Some(match (direct, here) {
+            (true, _) => DIRECT + rank,
+            (false, true) => HERE + rank,
+            (false, false) => rank,
+        })
     }
 
     fn rank_address(&self, gid: &[u8; 16]) -> Option<u8> {
@@ -247,18 +319,33 @@ impl Want {
         let bits = u32::from(self.prefix_len).saturating_add(extra).min(128);
         let differ = u128::from(source) ^ u128::from_be_bytes(*gid);
         if differ == 0 {
-            Some(2)
+            Some(3)
         } else if differ.leading_zeros() >= bits && bits > extra {
-            Some(1)
+            Some(2)
         } else {
             None
         }
     }
 }
 
+/// What a GID is better by that belongs to the interface itself, or to one of its namespace.
+const DIRECT: u8 = 8;
+const HERE: u8 = 4;
+
+/// The best rank that there is.
+const BEST: u8 = DIRECT + 4;
+
+/// Whether a GID of RoCE version 2 has an address that is good beyond the link.
+fn is_global(gid: &[u8; 16]) -> bool {
+    !matches!(gid, [0xfe, 0x80..=0xbf, ..]) && *gid != [0; 16]
+}
+
 /// All devices.
 #[pin_data]
 pub(crate) struct DeviceTable {
+    /// The physical networks of ports, where an administrator says so.
+    #[pin]
+    pub(crate) pnet: pnet::Table,
     #[pin]
     list: Mutex<KVec<Arc<Device>>>,
     last_number: Atomic<u64>,
@@ -286,6 +373,9 @@ impl DeviceTable {
         let mut paths: KVec<(u8, Path)> = KVec::new();
         for device in &self.list()? {
             for port in device.ports() {
+                if device.is_drained(port) || !self.suits(want, device, port) {
+                    continue;
+                }
                 let mut best: Option<(u8, GidEntry)> = None;
                 for entry in device.gids(port) {
                     let Some(rank) = want.rank(&entry) else {
@@ -312,17 +402,28 @@ impl DeviceTable {
                     mac: Mac(entry.mac),
                     mtu: info.mtu,
                     netdev: entry.netdev,
+                    pnet: want.pnet,
                 };
                 paths.push((rank, path), GFP_KERNEL)?;
             }
         }
         let mut sorted = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
-        for wanted in (1..=3).rev() {
+        for wanted in (1..=BEST).rev() {
             for (_, path) in paths.iter().filter(|(rank, _)| *rank == wanted) {
                 sorted.push(path.clone(), GFP_KERNEL)?;
             }
         }
         Ok(sorted)
+    }
+
+    /// Whether a port is in the physical network that is wanted, if one is, and may be used.
+    fn suits(&self, want: &Want, device: &Device, port: u8) -> bool {
+        let Some(id) = want.pnet else {
+            return true;
+        };
+        let may_use = Net::by_id(want.namespace)
+            .is_some_and(|net| device.ib().is_ok_and(|ib| ib.is_in(&net)));
+        may_use && pnet::of_port(self, device, port).is_some_and(|port| port.id == id)
     }
 
     /// Whether there is any device.
@@ -358,6 +459,7 @@ impl Devices {
     pub(crate) fn register(upcalls: Arc<dyn DeviceUpcalls>) -> Result<Self> {
         let table = Arc::pin_init(
             pin_init!(DeviceTable {
+                pnet <- pnet::Table::new(),
                 list <- new_mutex!(KVec::new(), "smc_r::DeviceTable::list"),
                 last_number: Atomic::new(0),
                 upcalls,
@@ -395,13 +497,14 @@ impl Client for Clients {
             return Err(ENODEV);
         }
         let inner = Inner {
+            name: DeviceName(device.name()),
             ib: Some(device.hold()),
             transports: KVec::new(),
         };
         let this = Arc::pin_init(
             pin_init!(Device {
                 number: self.0.last_number.fetch_add(1, Relaxed).wrapping_add(1),
-                name: device.name(),
+                drained: Atomic::new(0),
                 inner <- new_mutex!(inner, "smc_r::Device::inner"),
             }),
             GFP_KERNEL,

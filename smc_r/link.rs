@@ -112,7 +112,8 @@ impl Link {
             GFP_KERNEL,
         )?;
         let upcalls: Arc<dyn Upcalls> = link.clone();
-        link.transport.populate(Rc::new(&path, upcalls)?);
+        link.transport
+            .populate(Rc::new(&path, link.group.ns.queues(), upcalls)?);
         Ok(link)
     }
 

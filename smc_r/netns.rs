@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a network namespace has of its own: peer ID, counters, link groups.
+//! What a network namespace has of its own: peer ID, counters, settings, PNET IDs, link groups.
 
 use kapi::{
     net::Net,
     pernet::{Key, PerNet},
+    sock::SockAddr,
+    sysctl::{self, Knob},
     util,
     workqueue::Queue, //
 };
@@ -19,13 +21,93 @@ use kernel::{
 };
 use smc_proto::{
     llc_flow::ShutDown,
-    wire::{Mac, PeerId}, //
+    wire::{Diagnosis, Mac, PeerId}, //
 };
 
-use crate::{group::Group, stats::Stats, Shared};
+use crate::{
+    events,
+    group::Group,
+    pnet,
+    rules::Rules,
+    stats::{Side, Stats},
+    transport::rc::Queues,
+    Shared, //
+};
 
-/// Default size of send rings and of RMB elements, in bytes.
-const DEFAULT_BUFFER: u32 = 64 * 1024;
+/// Settings of a namespace: the files of `/proc/sys/net/smc`, see [`KNOBS`].
+#[derive(Clone, Copy)]
+pub(crate) enum Setting {
+    /// Most bytes that are held back to be sent together; 0 for none.
+    AutocorkingSize = 0,
+    /// Kind of the buffers of new link groups: contiguous in memory, virtually so, or as can be had.
+    BufType,
+    /// Seconds without traffic after which a link is tested; 0 for never.
+    TestlinkTime,
+    /// Size of send rings where the program does not set it, in bytes.
+    Wmem,
+    /// Size of RMB elements where the program does not set it, in bytes.
+    Rmem,
+    /// Most links of a group, as is agreed with peers of version 2.
+    MaxLinks,
+    /// Most connections of a group, as is agreed with peers of version 2.
+    MaxConns,
+    /// What `SMC_LIMIT_HS` of new sockets begins with.
+    LimitHs,
+    /// Send work requests of a link.
+    MaxSendWr,
+    /// Receive work requests of a link.
+    MaxRecvWr,
+    /// Name of a policy for handshakes. There are none: the kernel has no place for a module's.
+    HsCtrl,
+}
+
+/// How many settings there are.
+const SETTINGS: usize = 11;
+
+/// Sizes are doubled in places.
+const MAX_SIZE: u32 = i32::MAX as u32 / 2;
+
+/// Most seconds: as milliseconds they have to fit timers.
+const MAX_SECONDS: u32 = i32::MAX as u32 / 1000;
+
+/// The file of each setting, in the order of their numbers.
+const KNOBS: [(Setting, Knob); SETTINGS] = [
+    (
+        Setting::AutocorkingSize,
+        Knob::number(c"autocorking_size", 64 * 1024, 0, u32::MAX),
+    ),
+    (Setting::BufType, Knob::number(c"smcr_buf_type", 0, 0, 2)),
+    (
+        Setting::TestlinkTime,
+        Knob::number(c"smcr_testlink_time", 30, 0, MAX_SECONDS),
+    ),
+    (
+        Setting::Wmem,
+        Knob::number(c"wmem", 64 * 1024, 16 * 1024, MAX_SIZE),
+    ),
+    (
+        Setting::Rmem,
+        Knob::number(c"rmem", 64 * 1024, 16 * 1024, MAX_SIZE),
+    ),
+    (
+        Setting::MaxLinks,
+        Knob::number(c"smcr_max_links_per_lgr", 2, 1, 2),
+    ),
+    (
+        Setting::MaxConns,
+        Knob::number(c"smcr_max_conns_per_lgr", 255, 16, 255),
+    ),
+    (Setting::LimitHs, Knob::number(c"limit_smc_hs", 0, 0, 1)),
+    (
+        Setting::MaxSendWr,
+        Knob::number(c"smcr_max_send_wr", 16, 2, 2048),
+    ),
+    (
+        Setting::MaxRecvWr,
+        Knob::number(c"smcr_max_recv_wr", 48, 2, 2048),
+    ),
+    (Setting::HsCtrl, Knob::no_name(c"hs_ctrl")),
+];
 
 /// Longest accept queue that `listen(2)` gets.
 const SOMAXCONN: u32 = 4096;
@@ -41,6 +123,13 @@ pub(crate) struct Netns {
     pub(crate) cookie: u64,
     #[pin]
     pub(crate) stats: Stats,
+    /// The physical networks of interfaces, where an administrator says so.
+    #[pin]
+    pub(crate) interfaces: pnet::Table,
+    /// Which connections may use SMC.
+    #[pin]
+    pub(crate) rules: Rules,
+    settings: sysctl::Table<SETTINGS>,
     /// Tells restarts of this host apart in the peer ID.
     instance: [u8; 2],
     /// Address of the port that first took part, for the peer ID.
@@ -60,11 +149,15 @@ impl PerNet for Netns {
         let mut instance = [0; 2];
         util::random_bytes(&mut instance);
         let (shared, cookie) = (shared.clone(), net.id());
+        let settings = sysctl::Table::new(net, c"net/smc", &KNOBS.map(|(_, knob)| knob))?;
         Arc::pin_init(
             try_pin_init!(Self {
                 shared,
                 cookie,
                 stats <- Stats::new(),
+                interfaces <- pnet::Table::new(),
+                rules <- Rules::new(),
+                settings,
                 instance,
                 mac: SetOnce::new(),
                 groups: Atomic::new(0),
@@ -74,6 +167,7 @@ impl PerNet for Netns {
     }
 
     fn exit(this: &Arc<Self>, _net: &Net) {
+        this.settings.unregister();
         // No socket is left, so that no group is added any more. Each tells its peer, which takes
         // a moment, bounded by the timers of the LLC engine.
         while this.groups.load(Relaxed) != 0 {
@@ -111,19 +205,51 @@ impl Netns {
         PeerId::new(self.instance, mac)
     }
 
+    /// The value of a setting at the moment.
+    pub(crate) fn setting(&self, setting: Setting) -> u32 {
+        self.settings.get(setting as usize)
+    }
+
+    /// Changes a setting; the caller keeps the bounds.
+    pub(crate) fn set(&self, setting: Setting, value: u32) {
+        self.settings.set(setting as usize, value);
+    }
+
     /// Size of send rings where the program does not set it, in bytes.
     pub(crate) fn wmem(&self) -> u32 {
-        DEFAULT_BUFFER
+        self.setting(Setting::Wmem)
     }
 
     /// Size of RMB elements where the program does not set it, in bytes.
     pub(crate) fn rmem(&self) -> u32 {
-        DEFAULT_BUFFER
+        self.setting(Setting::Rmem)
     }
 
     /// Longest accept queue.
     pub(crate) fn somaxconn(&self) -> u32 {
         SOMAXCONN
+    }
+
+    /// How long the queues of a new transport are.
+    pub(crate) fn queues(&self) -> Queues {
+        Queues::new(
+            self.setting(Setting::MaxSendWr),
+            self.setting(Setting::MaxRecvWr),
+        )
+    }
+
+    /// A connection became plain TCP; `peer` if it had one by then. Process context.
+    pub(crate) fn fell_back(
+        &self,
+        side: Side,
+        reason: Diagnosis,
+        peer_reason: Option<Diagnosis>,
+        peer: Option<&SockAddr>,
+    ) {
+        let peer = peer.and_then(|peer| Some((peer.ip()?, peer.port())));
+        self.stats
+            .fallback(side, reason, peer.map(|(addr, _)| addr));
+        events::fallback(self, side, reason, peer_reason, peer);
     }
 
     /// A link group was made.

@@ -6,7 +6,7 @@
 use core::net::IpAddr;
 
 use kapi::{
-    netdev::NetDev,
+    netdev::{NetDev, NetDevice},
     sock::{Sk, SockAddr},
     tcp::TcpSocket, //
 };
@@ -20,6 +20,7 @@ use smc_proto::{
 
 use crate::{
     device::{Path, Want},
+    pnet,
     socket::SmcSocket, //
 };
 
@@ -90,6 +91,17 @@ impl Egress {
     }
 }
 
+/// How far down a VLAN is looked for.
+const MAX_DEPTH: usize = 8;
+
+/// The VLAN of the packets that an interface sends: its own, or that of what is below it.
+fn vlan(dev: &NetDevice, depth: usize) -> Option<u16> {
+    dev.vlan().or_else(|| {
+        let depth = depth.checked_sub(1)?;
+        vlan(&*dev.lowers::<1>().next()?, depth)
+    })
+}
+
 /// The port that the connection can use.
 fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diagnosis> {
     let prefix_len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
@@ -97,6 +109,8 @@ fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diag
         namespace: sk.ns.cookie,
         ifindex: Some(route.ifindex),
         source,
+        pnet: pnet::of_interface(&route.dev),
+        vlan: vlan(&route.dev, MAX_DEPTH),
         prefix_len,
         roce_v2: true,
     };

@@ -9,7 +9,8 @@
 //! * [`group`], [`link`]: link groups, their buffers and LLC messages.
 //! * [`conn`]: the data of one connection.
 //! * [`transport`], [`device`], [`buffers`]: queue pairs, ports, registered memory.
-//! * [`netlink`], [`stats`], [`snapshot`]: what administrators see.
+//! * [`netlink`], [`events`], [`stats`], [`snapshot`]: what administrators see.
+//! * [`pnet`], [`rules`], [`netns`]: what they say.
 //! * The protocol itself is in the crate `smc_proto`, which knows no kernel.
 //!
 //! # Lock order
@@ -18,7 +19,8 @@
 //!
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (mutex)
-//! 3. `Groups::list` (mutex), then `Group::pools` (mutex), then the mutexes of `device`
+//! 3. `Groups::list` (mutex), then `Group::pools` (mutex), then the mutexes of `device`, then those
+//!    of `pnet`, `Rules::list`
 //! 4. the lock of the inner TCP socket
 //! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
 //! 6. `Group::flow`, then `Group::links`
@@ -33,12 +35,15 @@ mod buffers;
 mod clock;
 mod conn;
 mod device;
+mod events;
 mod group;
 mod handshake;
 mod link;
 mod netlink;
 mod netns;
 mod path;
+mod pnet;
+mod rules;
 mod shown;
 pub mod snapshot;
 mod socket;
@@ -57,11 +62,15 @@ use kernel::{prelude::*, sync::Arc};
 
 use crate::{
     device::{DeviceTable, DeviceUpcalls, Devices},
+    events::Outlet,
     group::Groups,
-    netlink::SmcFamily,
+    netlink::{PnetFamily, SmcFamily},
     netns::{Netns, NETNS},
     socket::SmcSocket, //
 };
+
+/// What the module calls itself.
+const VERSION: &str = "0.1.0";
 
 /// `AF_SMC`, see `include/linux/socket.h`.
 const AF_SMC: u16 = 43;
@@ -80,6 +89,8 @@ module! {
         "net-pf-2-proto-256-type-1",
         "net-pf-10-proto-256-type-1",
         "net-pf-16-proto-16-family-SMC_GEN_NETLINK",
+        "net-pf-16-proto-16-family-SMC_PNETID",
+        "net-pf-16-proto-16-family-smc-rs",
     ],
 }
 
@@ -88,6 +99,8 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) groups: Arc<Groups>,
     pub(crate) devices: Arc<DeviceTable>,
+    /// Where events get out.
+    pub(crate) outlet: Outlet,
 }
 
 /// Waits at the end until no work item runs any more, so that none drops the last reference to the
@@ -103,6 +116,7 @@ impl Drop for Drained {
 /// Everything that is registered, in the order in which it goes.
 struct SmcR {
     _netlink: genl::Registration<SmcFamily>,
+    _pnet: genl::Registration<PnetFamily>,
     _sockets: sock::Registration<SmcSocket>,
     _option: tcp_option::Registration,
     _namespaces: pernet::Registration<Netns>,
@@ -122,6 +136,7 @@ impl kernel::Module for SmcR {
                 queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
                 groups,
                 devices: devices.table().clone(),
+                outlet: genl::Registration::new(module)?,
             },
             GFP_KERNEL,
         )?;
@@ -131,6 +146,7 @@ impl kernel::Module for SmcR {
         let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
         Ok(Self {
             _netlink: genl::Registration::new(module)?,
+            _pnet: genl::Registration::new(module)?,
             _sockets: sockets,
             _option: option,
             _namespaces: namespaces,

@@ -154,14 +154,10 @@ impl LinkView {
             return None;
         }
         let ends = group.link_ends(link.place);
-        let mut device = [0; 64];
-        for (to, from) in device.iter_mut().zip(link.path.device.name()) {
-            *to = *from;
-        }
         Some(Self {
             number: ends.number,
             role: group.role,
-            device,
+            device: link.path.device.name().padded(),
             port: link.path.port,
             gid: link.path.gid,
             peer_gid: ends.peer_gid,

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counters of a namespace. 64 bits each; all but those of buffers in use only ever go up.
+//!
+//! Each processor counts for itself: a number is the sum over all of them.
 
+use core::net::IpAddr;
+
+use kapi::percpu::PerCpu;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -11,7 +16,7 @@ use kernel::{
         Mutex, //
     },
 };
-use smc_proto::wire::Diagnosis;
+use smc_proto::{group::Role, wire::Diagnosis};
 
 use crate::netns::Netns;
 
@@ -20,6 +25,15 @@ use crate::netns::Netns;
 pub(crate) enum Side {
     Client,
     Server,
+}
+
+impl From<Role> for Side {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Client => Self::Client,
+            Role::Server => Self::Server,
+        }
+    }
 }
 
 /// Different reasons that are kept apart for each side.
@@ -51,11 +65,59 @@ impl Reasons {
     }
 }
 
+/// Peers that are kept apart; of more the one that is longest ago gives way.
+const MAX_PEERS: usize = 128;
+
+/// How often connections with a peer became plain TCP.
+#[derive(Clone, Copy)]
+pub(crate) struct PeerFallbacks {
+    pub(crate) peer: IpAddr,
+    pub(crate) side: Side,
+    /// The reason of the last time.
+    pub(crate) reason: Diagnosis,
+    pub(crate) count: u64,
+    /// Above those of all that happened before.
+    pub(crate) number: u64,
+}
+
 /// Fallbacks of both sides.
 #[derive(Default)]
 pub(crate) struct Fallbacks {
     pub(crate) client: Reasons,
     pub(crate) server: Reasons,
+    /// In the order in which it last happened.
+    peers: KVec<PeerFallbacks>,
+    last_number: u64,
+}
+
+impl Fallbacks {
+    fn count_peer(&mut self, side: Side, reason: Diagnosis, peer: IpAddr) {
+        let same = |other: &PeerFallbacks| (other.peer, other.side) == (peer, side);
+        let place = self.peers.iter().position(same);
+        let old = match place {
+            Some(place) => self.peers.remove(place).ok(),
+            None if self.peers.len() >= MAX_PEERS => {
+                let _oldest = self.peers.remove(0);
+                None
+            }
+            None => None,
+        };
+        self.last_number += 1;
+        let entry = PeerFallbacks {
+            peer,
+            side,
+            reason,
+            count: old.map_or(0, |old| old.count) + 1,
+            number: self.last_number,
+        };
+        // Without memory the peer is forgotten.
+        let _ = self.peers.push(entry, GFP_KERNEL);
+    }
+
+    /// The peer with whom it happened next after number `number`.
+    pub(crate) fn peer_after(&self, number: u64) -> Option<PeerFallbacks> {
+        self.peers.iter().find(|peer| peer.number > number).copied()
+    }
 }
 
 macro_rules! counters {
@@ -139,9 +201,10 @@ impl Sizes {
         }
     }
 
-    /// The numbers, smallest size first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.0.iter().map(|bucket| bucket.load(Relaxed))
+    /// The number of a size; of the largest, for places beyond.
+    fn at(&self, place: usize) -> &Atomic<u64> {
+        let [.., last] = &self.0;
+        self.0.get(place).unwrap_or(last)
     }
 }
 
@@ -232,25 +295,40 @@ pub(crate) struct InUse {
 impl InUse {
     /// Counts a send ring and an element of so many bytes.
     pub(crate) fn new(ns: Arc<Netns>, ring: usize, element: usize) -> Self {
-        ns.stats.tx.take(ring);
-        ns.stats.rx.take(element);
+        ns.stats.tx().take(ring);
+        ns.stats.rx().take(element);
         Self { ns, ring, element }
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.ns.stats.tx.give_back(self.ring);
-        self.ns.stats.rx.give_back(self.element);
+        self.ns.stats.tx().give_back(self.ring);
+        self.ns.stats.rx().give_back(self.element);
+    }
+}
+
+/// What a processor counts.
+pub(crate) struct Block {
+    pub(crate) counters: Counters,
+    pub(crate) tx: Direction,
+    pub(crate) rx: Direction,
+}
+
+impl Block {
+    const fn new() -> Self {
+        Self {
+            counters: Counters::new(),
+            tx: Direction::new(),
+            rx: Direction::new(),
+        }
     }
 }
 
 /// All counters of a namespace.
 #[pin_data]
 pub(crate) struct Stats {
-    pub(crate) counters: Counters,
-    pub(crate) tx: Direction,
-    pub(crate) rx: Direction,
+    blocks: PerCpu<Block>,
     #[pin]
     pub(crate) fallbacks: Mutex<Fallbacks>,
 }
@@ -260,104 +338,141 @@ fn add(counter: &Atomic<u64>, n: u64) {
 }
 
 impl Stats {
-    pub(crate) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            counters: Counters::new(),
-            tx: Direction::new(),
-            rx: Direction::new(),
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            blocks: PerCpu::new(Block::new)?,
             fallbacks <- new_mutex!(Fallbacks::default(), "smc_fallbacks"),
         })
     }
 
+    /// What this processor counts of plain numbers.
+    fn here(&self) -> &Counters {
+        &self.blocks.here().counters
+    }
+
+    /// What this processor counts about sending.
+    pub(crate) fn tx(&self) -> &Direction {
+        &self.blocks.here().tx
+    }
+
+    /// What this processor counts about receiving.
+    pub(crate) fn rx(&self) -> &Direction {
+        &self.blocks.here().rx
+    }
+
+    /// The sum over all processors.
+    pub(crate) fn sum(&self, counter: impl Fn(&Block) -> &Atomic<u64>) -> u64 {
+        let add = |sum: u64, block| sum.wrapping_add(counter(block).load(Relaxed));
+        let sum = self.blocks.iter().fold(0, add);
+        // What one processor has added and another one taken away may be seen half.
+        if i64::try_from(sum).is_ok() {
+            sum
+        } else {
+            0
+        }
+    }
+
+    /// The sums of sizes over all processors, smallest size first.
+    pub(crate) fn sizes(&self, sizes: impl Fn(&Block) -> &Sizes) -> [u64; BUCKETS] {
+        let mut sums = [0; BUCKETS];
+        for (place, sum) in sums.iter_mut().enumerate() {
+            *sum = self.sum(|block| sizes(block).at(place));
+        }
+        sums
+    }
+
     /// A send call accepted `n` bytes.
     pub(crate) fn send_call(&self, n: usize) {
-        add(&self.counters.tx_bytes, n as u64);
-        add(&self.counters.tx_calls, 1);
-        self.tx.calls.count(n);
+        add(&self.here().tx_bytes, n as u64);
+        add(&self.here().tx_calls, 1);
+        self.tx().calls.count(n);
     }
 
     /// A send call is for `n` bytes, more than the smallest buffer holds.
     pub(crate) fn large_send(&self, n: usize, ring: usize, peer_element: usize) {
         if n > ring {
-            add(&self.tx.beyond_own, 1);
+            add(&self.tx().beyond_own, 1);
         }
         if n > peer_element {
-            add(&self.tx.beyond_peer, 1);
+            add(&self.tx().beyond_peer, 1);
         }
     }
 
     /// A receive call is for `n` bytes, more than the smallest buffer holds.
     pub(crate) fn large_recv(&self, n: usize, element: usize) {
         if n > element {
-            add(&self.rx.beyond_own, 1);
+            add(&self.rx().beyond_own, 1);
         }
     }
 
     /// `TCP_CORK` was cleared.
     pub(crate) fn uncorked(&self) {
-        add(&self.counters.uncorked, 1);
+        add(&self.here().uncorked, 1);
     }
 
     /// `TCP_NODELAY` was set.
     pub(crate) fn undelayed(&self) {
-        add(&self.counters.undelayed, 1);
+        add(&self.here().undelayed, 1);
     }
 
     /// A send call has urgent data.
     pub(crate) fn urgent(&self) {
-        add(&self.counters.urgent, 1);
+        add(&self.here().urgent, 1);
     }
 
     /// A receive call delivered `n` bytes.
     pub(crate) fn recv_call(&self, n: usize) {
-        add(&self.counters.rx_bytes, n as u64);
-        add(&self.counters.rx_calls, 1);
-        self.rx.calls.count(n);
+        add(&self.here().rx_bytes, n as u64);
+        add(&self.here().rx_calls, 1);
+        self.rx().calls.count(n);
     }
 
     /// A chain with `n` bytes of data was posted.
     pub(crate) fn transmitted(&self, n: u32) {
-        add(&self.counters.rdma_bytes, n.into());
-        add(&self.counters.cdc_sent, 1);
+        add(&self.here().rdma_bytes, n.into());
+        add(&self.here().cdc_sent, 1);
     }
 
     /// A CDC message had no connection.
     pub(crate) fn cdc_dropped(&self) {
-        add(&self.counters.cdc_dropped, 1);
+        add(&self.here().cdc_dropped, 1);
     }
 
     /// A connection is accelerated.
     pub(crate) fn established(&self, side: Side, first_contact: bool) {
         match side {
-            Side::Client => add(&self.counters.client_connections, 1),
-            Side::Server => add(&self.counters.server_connections, 1),
+            Side::Client => add(&self.here().client_connections, 1),
+            Side::Server => add(&self.here().server_connections, 1),
         }
         if first_contact {
-            add(&self.counters.first_contacts, 1);
+            add(&self.here().first_contacts, 1);
         }
     }
 
     /// A rendezvous failed for good.
     pub(crate) fn handshake_failed(&self, side: Side) {
         match side {
-            Side::Client => add(&self.counters.client_errors, 1),
-            Side::Server => add(&self.counters.server_errors, 1),
+            Side::Client => add(&self.here().client_errors, 1),
+            Side::Server => add(&self.here().server_errors, 1),
         }
     }
 
     /// A peer broke the protocol.
     pub(crate) fn violation(&self) {
-        add(&self.counters.violations, 1);
+        add(&self.here().violations, 1);
     }
 
     /// A link group was lost.
     pub(crate) fn group_lost(&self) {
-        add(&self.counters.groups_lost, 1);
+        add(&self.here().groups_lost, 1);
     }
 
-    /// A connection became plain TCP. Process context.
-    pub(crate) fn fallback(&self, side: Side, reason: Diagnosis) {
+    /// A connection became plain TCP; `peer` if it had one by then. Process context.
+    pub(crate) fn fallback(&self, side: Side, reason: Diagnosis, peer: Option<IpAddr>) {
         let mut fallbacks = self.fallbacks.lock();
+        if let Some(peer) = peer {
+            fallbacks.count_peer(side, reason, peer);
+        }
         match side {
             Side::Client => fallbacks.client.count(reason),
             Side::Server => fallbacks.server.count(reason),

@@ -19,6 +19,7 @@
 #include "ib.c"
 #include "netlink.c"
 #include "netns.c"
+#include "percpu.c"
 #include "sock.c"
 #include "tcp.c"
 #include "uts.c"

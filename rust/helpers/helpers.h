@@ -50,4 +50,10 @@ struct kapi_egress {
 	bool xfrm;
 };
 
+/* What a PCI device is. */
+struct kapi_pci {
+	u16 vendor;
+	u16 device;
+};
+
 #endif

@@ -2,8 +2,11 @@
 
 #include <linux/gfp.h>
 #include <linux/netdevice.h>
+#include <linux/pci.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_verbs.h>
+
+#include "helpers.h"
 
 __rust_helper bool rust_helper_rdma_protocol_roce(const struct ib_device *device, u32 port)
 {
@@ -34,6 +37,32 @@ __rust_helper void rust_helper_ib_gid_netdev_put(struct net_device *ndev)
 __rust_helper u64 rust_helper_ib_netdev_net_cookie(const struct net_device *ndev)
 {
 	return dev_net(ndev)->net_cookie;
+}
+
+/* Copies what fits of a device's own name on its bus, with a zero at the end. */
+__rust_helper bool rust_helper_ib_parent_name(const struct ib_device *device, char *name, size_t len)
+{
+	if (!device->dev.parent)
+		return false;
+	strscpy(name, dev_name(device->dev.parent), len);
+	return true;
+}
+
+__rust_helper bool rust_helper_ib_pci(const struct ib_device *device, struct kapi_pci *pci)
+{
+#ifdef CONFIG_PCI
+	const struct device *parent = device->dev.parent;
+	const struct pci_dev *dev;
+
+	if (!parent || !dev_is_pci(parent))
+		return false;
+	dev = to_pci_dev(parent);
+	pci->vendor = dev->vendor;
+	pci->device = dev->device;
+	return true;
+#else
+	return false;
+#endif
 }
 
 __rust_helper struct ib_qp *rust_helper_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr)

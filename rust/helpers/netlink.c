@@ -7,21 +7,6 @@
 #include <net/netlink.h>
 #include <net/sock.h>
 
-__rust_helper const void *rust_helper_attr_data(const struct nlattr *attr)
-{
-	return nla_data(attr);
-}
-
-__rust_helper int rust_helper_attr_len(const struct nlattr *attr)
-{
-	return nla_len(attr);
-}
-
-__rust_helper struct nlattr *rust_helper_attr_find(const void *head, int len, int type)
-{
-	return nla_find(head, len, type);
-}
-
 __rust_helper int rust_helper_attr_put(struct sk_buff *skb, int type, int len, const void *data)
 {
 	return nla_put(skb, type, len, data);
@@ -50,6 +35,11 @@ __rust_helper void rust_helper_attr_nest_cancel(struct sk_buff *skb, struct nlat
 __rust_helper struct sk_buff *rust_helper_netlink_new(size_t len)
 {
 	return nlmsg_new(len, GFP_KERNEL);
+}
+
+__rust_helper int rust_helper_netlink_room(const struct sk_buff *skb)
+{
+	return skb_tailroom(skb);
 }
 
 __rust_helper void rust_helper_netlink_free(struct sk_buff *skb)
@@ -99,16 +89,38 @@ __rust_helper u8 rust_helper_genl_dump_cmd(struct netlink_callback *cb)
 	return genl_dumpit_info(cb)->op.cmd;
 }
 
-__rust_helper void rust_helper_genl_extack(struct genl_info *info, const char *text)
+/* Explains an error: whose (if that is known), and what it is. */
+__rust_helper void rust_helper_genl_explain(struct genl_info *info, const struct nlattr *attr,
+					    const char *name, const char *text)
 {
-	if (info->extack)
-		info->extack->_msg = text;
-}
-
-__rust_helper void rust_helper_genl_bad_attr(struct genl_info *info, const struct nlattr *attr)
-{
+	if (name)
+		NL_SET_ERR_MSG_FMT(info->extack, "%s: %s", name, text);
+	else
+		NL_SET_ERR_MSG_FMT(info->extack, "%s", text);
 	if (info->extack)
 		info->extack->bad_attr = attr;
+}
+
+/* The same for an attribute that the request knows by its number only. */
+__rust_helper void rust_helper_genl_explain_unknown(struct genl_info *info,
+						    const struct nlattr *attr)
+{
+	NL_SET_ERR_MSG_FMT(info->extack, "attribute %d: is not known to this command",
+			   nla_type(attr));
+	if (info->extack)
+		info->extack->bad_attr = attr;
+}
+
+__rust_helper void rust_helper_genl_missing(struct genl_info *info, u16 type, const char *name)
+{
+	NL_SET_ERR_MSG_FMT(info->extack, "%s: is missing", name);
+	NL_SET_ERR_ATTR_MISS(info->extack, NULL, type);
+}
+
+__rust_helper bool rust_helper_genl_listeners(const struct genl_family *family, struct net *net,
+					      unsigned int group)
+{
+	return genl_has_listeners(family, net, group);
 }
 
 __rust_helper u32 rust_helper_netlink_portid(const struct sk_buff *skb)
@@ -190,5 +202,25 @@ __rust_helper void rust_helper_sysctl_entry(struct ctl_table *table, const char 
 		.proc_handler = proc_douintvec_minmax,
 		.extra1 = min,
 		.extra2 = max,
+	};
+}
+
+/* The name of something that there is none of: reads as empty, and only that can be written. */
+static int kapi_no_name(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			loff_t *ppos)
+{
+	char value[16] = "";
+	struct ctl_table copy = { .data = value, .maxlen = sizeof(value), .mode = table->mode };
+	int ret = proc_dostring(&copy, write, buffer, lenp, ppos);
+
+	return ret ?: write && value[0] ? -EINVAL : 0;
+}
+
+__rust_helper void rust_helper_sysctl_no_name(struct ctl_table *table, const char *name)
+{
+	*table = (struct ctl_table) {
+		.procname = name,
+		.mode = 0644,
+		.proc_handler = kapi_no_name,
 	};
 }

@@ -38,6 +38,22 @@ __rust_helper u64 rust_helper_net_id(struct net *net)
 #endif
 }
 
+/* The namespace with a number, with a reference, unless it is on its way out. */
+__rust_helper struct net *rust_helper_net_find(u64 id)
+{
+	struct net *net, *found = NULL;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		if (rust_helper_net_id(net) == id) {
+			found = maybe_get_net(net);
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
+
 __rust_helper unsigned int rust_helper_net_inum(const struct net *net)
 {
 	return net->ns.inum;
@@ -92,23 +108,21 @@ __rust_helper bool rust_helper_dev_vlan(const struct net_device *dev, u16 *id)
 	return true;
 }
 
-/* The device below: of a VLAN its real device, else the one lower device if there is one only. */
-__rust_helper struct net_device *rust_helper_dev_lower(struct net_device *dev)
+/* The devices below, with a reference each; up to max of them. */
+__rust_helper unsigned int rust_helper_dev_lowers(struct net_device *dev, struct net_device **lowers,
+						  unsigned int max)
 {
-	struct net_device *low = NULL, *it;
-	struct list_head *iter;
-	int n = 0;
+	struct list_head *iter = &dev->adj_list.lower;
+	struct net_device *it;
+	unsigned int n = 0;
 
 	rcu_read_lock();
-	netdev_for_each_lower_dev(dev, it, iter) {
-		low = it;
-		n++;
+	while (n < max && (it = netdev_next_lower_dev_rcu(dev, &iter))) {
+		dev_hold(it);
+		lowers[n++] = it;
 	}
-	if (n != 1)
-		low = NULL;
-	dev_hold(low);
 	rcu_read_unlock();
-	return low;
+	return n;
 }
 
 __rust_helper bool rust_helper_dev_up(const struct net_device *dev)

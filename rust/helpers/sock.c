@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/cgroup.h>
 #include <linux/net.h>
 #include <linux/poll.h>
 #include <linux/sock_diag.h>
@@ -446,4 +447,17 @@ __rust_helper struct sock *rust_helper_sk_list_next(struct kapi_sk_list *list,
 	}
 	spin_unlock_bh(&list->lock);
 	return found;
+}
+
+/* Whether the sock is of a control group, itself or by a group within that. */
+__rust_helper bool rust_helper_sk_in_cgroup(struct sock *sk, u64 id)
+{
+#ifdef CONFIG_SOCK_CGROUP_DATA
+	struct cgroup *group = sock_cgroup_ptr(&sk->sk_cgrp_data);
+
+	for (; group; group = cgroup_parent(group))
+		if (cgroup_id(group) == id)
+			return true;
+#endif
+	return false;
 }

@@ -3,6 +3,11 @@
 //! Devices, their ports and GID tables.
 
 use crate::bindings;
+use crate::net::Net;
+use crate::netdev::{
+    NetDev,
+    NetDevice, //
+};
 use core::ptr::NonNull;
 use kernel::{
     error::{
@@ -149,6 +154,37 @@ impl Device {
             *byte = unsafe { raw.add(i).read_volatile() };
         }
         name
+    }
+
+    /// The name of the device it is part of, on that one's bus, padded with zeroes. Software devices
+    /// have none.
+    pub fn parent_name(&self) -> Option<[u8; 64]> {
+        let mut name = [0; 64];
+        let len = name.len();
+        // SAFETY: The device is valid, there is room for that many bytes.
+        unsafe { bindings::ib_parent_name(self.as_raw(), name.as_mut_ptr().cast(), len) }
+            .then_some(name)
+    }
+
+    /// Vendor and device number, if it is part of a PCI device.
+    pub fn pci(&self) -> Option<(u16, u16)> {
+        let mut pci = bindings::kapi_pci::default();
+        // SAFETY: The device is valid, `pci` is ours.
+        unsafe { bindings::ib_pci(self.as_raw(), &mut pci) }.then_some((pci.vendor, pci.device))
+    }
+
+    /// May it be used from the namespace? Devices are shared by all, unless the administrator has
+    /// bound them to one each.
+    pub fn is_in(&self, net: &Net) -> bool {
+        // SAFETY: The device is valid, the namespace exists.
+        unsafe { bindings::rdma_dev_access_netns(self.as_raw(), net.as_ptr().cast()) }
+    }
+
+    /// The network device that a port is bound to, as such.
+    pub fn netdev(&self, port: u32) -> Option<NetDev> {
+        // SAFETY: The device is valid; the port number is checked by the callee, and the reference
+        // that it returns is taken over.
+        unsafe { NetDevice::take(bindings::ib_device_get_netdev(self.as_raw(), port).cast()) }
     }
 
     /// The node's globally unique identifier.

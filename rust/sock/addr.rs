@@ -4,6 +4,7 @@
 
 use crate::bindings;
 use crate::errno;
+use core::net::IpAddr;
 use kernel::prelude::*;
 
 /// The address family of a TCP socket.
@@ -128,6 +129,12 @@ impl SockAddr {
             SockAddr::V6 { addr, .. } if !addr.starts_with(&MAPPED) => Some(addr),
             _ => None,
         }
+    }
+
+    /// The address by itself; a mapped one is IPv4. `None` if there is none.
+    pub fn ip(&self) -> Option<IpAddr> {
+        let v4 = self.v4().map(IpAddr::from);
+        v4.or_else(|| self.v6().map(IpAddr::from))
     }
 
     /// Is it an IPv4 address in the form of IPv6?

@@ -530,6 +530,13 @@ impl<T: Socket> Sk<T> {
         unsafe { bindings::sk_flag(self.as_ptr(), flag as c_int) }
     }
 
+    /// Was the socket made by a task of a control group, or of a group within it? The number is the
+    /// inode of the group's folder.
+    pub fn is_in_cgroup(&self, id: u64) -> bool {
+        // SAFETY: By the type invariant the sock exists; it keeps its group, and that its parents.
+        unsafe { bindings::sk_in_cgroup(self.as_ptr(), id) }
+    }
+
     /// `SO_LINGER`: how long closing may wait, if that was set.
     pub fn linger(&self) -> Option<Timeo> {
         self.flag(bindings::sock_flags_SOCK_LINGER).then(|| {

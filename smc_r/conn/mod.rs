@@ -181,7 +181,7 @@ impl Connection {
     /// Takes in a message of the peer. `conn` lock held.
     fn handle_cdc(&mut self, cdc: &Cdc) -> Events {
         if cdc.prod_flags.blocked {
-            self.group.ns.stats.rx.own_full();
+            self.group.ns.stats.rx().own_full();
         }
         let (rmb, start) = (self.element.rmb(), self.element.offset());
         self.core.handle_cdc(cdc, |at| {
@@ -251,7 +251,7 @@ impl Connection {
                 Ok(()) => {
                     self.group.ns.stats.transmitted(transmit.data_len());
                     if transmit.cdc.prod_flags.blocked {
-                        self.group.ns.stats.tx.peer_full();
+                        self.group.ns.stats.tx().peer_full();
                     }
                 }
                 Err(PostError::Busy) => {

@@ -187,6 +187,26 @@ impl Groups {
             .cloned()
     }
 
+    /// The oldest group that `which` is true of.
+    pub(crate) fn find(&self, which: impl Fn(&Group) -> bool) -> Option<Arc<Group>> {
+        let list = self.list.lock();
+        list.iter().find(|group| which(group)).cloned()
+    }
+
+    /// Takes what uses a port out of use, or back.
+    pub(crate) fn drain_port(&self, device: &Arc<Device>, port: u8, on: bool) {
+        let mut from = 0;
+        while let Some(group) = self.after(from) {
+            from = group.number;
+            let link = group.links().find(|link| link.path.is_on(device, port));
+            match link {
+                Some(link) if on => group.drain_link(&link),
+                Some(_) => group.drain(false),
+                None => {}
+            }
+        }
+    }
+
     /// The number of links that use a port.
     pub(crate) fn links_on(&self, device: &Arc<Device>, port: u8) -> usize {
         let list = self.list.lock();

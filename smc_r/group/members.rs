@@ -50,8 +50,11 @@ pub(crate) struct Buffers {
 impl Group {
     /// Counts a connection in and gives it a token. `None` if the group takes no more.
     pub(crate) fn add_connection(&self) -> Option<ConnToken> {
-        if !self.flow.lock().flow.add_connection() {
-            return None;
+        {
+            let mut guard = self.flow.lock();
+            if self.is_drained() || !guard.flow.add_connection() {
+                return None;
+            }
         }
         let token = self.table.lock().reserve();
         if token.is_none() {
@@ -64,6 +67,7 @@ impl Group {
     pub(crate) fn cancel_connection(self: &Arc<Self>, token: ConnToken) {
         let _none = self.table.lock().release(token);
         self.with_flow(|flow, _, now| flow.remove_connection(now));
+        self.end_if_drained();
     }
 
     /// The connection is set up. Gives the message that came early.
@@ -86,6 +90,7 @@ impl Group {
             }
             flow.remove_connection(now);
         });
+        self.end_if_drained();
         drop(reference);
     }
 
@@ -137,7 +142,7 @@ impl Group {
         let taken = pools.take(size);
         if let Taken::Element(element) = &taken {
             if !element.group_rmb().first_use() {
-                self.ns.stats.rx.reused();
+                self.ns.stats.rx().reused();
             }
         }
         if !matches!(taken, Taken::NeedRmb) {

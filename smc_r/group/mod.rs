@@ -56,7 +56,8 @@ use crate::{
     device::Path,
     handshake::Handshake,
     link::{Cookie, Link},
-    netns::Netns,
+    netns::{Netns, Setting},
+    pnet::PnetId,
     transport::{
         rc::Rc,
         Chain,
@@ -104,6 +105,8 @@ pub(crate) struct Group {
     pub(crate) role: Role,
     pub(crate) peer_id: PeerId,
     pub(crate) vlan: Option<u16>,
+    /// The physical network by whose name its first port was found, if it was.
+    pub(crate) pnet: Option<PnetId>,
     #[pin]
     flow: SpinLockBh<FlowState>,
     #[pin]
@@ -121,6 +124,10 @@ pub(crate) struct Group {
     port_check: DelayedWork<Arc<Group>, PortCheck>,
     /// LLC messages wait for a send slot.
     backlog: Atomic<u32>,
+    /// No new connections are wanted. Changed under the lock of `flow`.
+    drained: Atomic<u32>,
+    /// Listeners have been told that the group is there.
+    announced: Atomic<u32>,
     _counted: Counted,
 }
 
@@ -161,7 +168,10 @@ impl Group {
             max_connections: MAX_CONNECTIONS,
             user_id: id << 8 | 1,
             seed: now_ms() ^ u64::from(id).rotate_right(16),
-            timing: FlowTiming::DEFAULT,
+            timing: FlowTiming {
+                test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
+                ..FlowTiming::DEFAULT
+            },
         });
         let mut peers = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
         for _ in 0..MAX_PEER_RMBS {
@@ -177,6 +187,7 @@ impl Group {
                 role,
                 peer_id,
                 vlan: path.vlan,
+                pnet: path.pnet,
                 flow <- new_spinlock_bh!(FlowState { flow, peers, held: None }, "smc_flow"),
                 links <- new_spinlock_bh!(
                     Links { places: [const { None }; MAX_LINKS], spare: None },
@@ -191,6 +202,8 @@ impl Group {
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
                 backlog: Atomic::new(0),
+                drained: Atomic::new(0),
+                announced: Atomic::new(0),
                 _counted: counted,
             }),
             GFP_KERNEL,
@@ -220,7 +233,7 @@ impl Group {
     /// Server: gets a second queue pair to name in ADD LINK. Sleeps.
     pub(crate) fn add_spare(self: &Arc<Self>) -> Result<LinkEnd> {
         let link = self.first_link().ok_or(ENOTCONN)?;
-        let spare = Rc::new(&link.path, link.clone())?;
+        let spare = Rc::new(&link.path, self.ns.queues(), link.clone())?;
         let end = spare.local().into();
         self.links.lock().spare = Some(spare);
         Ok(end)

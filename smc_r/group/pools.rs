@@ -213,7 +213,7 @@ impl Pools {
             },
             GFP_KERNEL,
         )?;
-        let counters = &link.group.ns.stats.rx;
+        let counters = &link.group.ns.stats.rx();
         counters.allocated();
         if size != wanted {
             counters.downgraded();
@@ -288,12 +288,12 @@ impl Pools {
             .iter()
             .position(|idle| idle.ring.len() == len as usize);
         if let Some(ring) = place.and_then(|place| self.rings.remove(place).ok()) {
-            link.group.ns.stats.tx.reused();
+            link.group.ns.stats.tx().reused();
             return Ok(ring);
         }
         let ring = SendRing::new(len as usize)?;
         let map = link.map_ring(&ring)?;
-        link.group.ns.stats.tx.allocated();
+        link.group.ns.stats.tx().allocated();
         self.ring_bytes += ring.len();
         Ok(PooledRing { ring, map })
     }

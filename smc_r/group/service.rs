@@ -3,7 +3,10 @@
 //! The group's work item: timers and events of the LLC engine, and the group's end.
 
 use kapi::workqueue;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
 use smc_proto::{
     group::MAX_LINKS,
     handshake::LinkResult,
@@ -19,6 +22,8 @@ use super::{Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
+    events,
+    link::Link,
     transport::Transport, //
 };
 
@@ -53,6 +58,44 @@ impl Group {
     /// Ends the group: the peer is told, connections are aborted. Any context.
     pub(crate) fn shut_down(self: &Arc<Self>, why: ShutDown) {
         self.with_flow(|flow, _, now| flow.shut_down(why, now));
+    }
+
+    /// Wants no new connections from now on, or wants them again. The group ends when it has none.
+    pub(crate) fn drain(self: &Arc<Self>, on: bool) {
+        {
+            let _flow = self.flow.lock();
+            self.drained.store(u32::from(on), Relaxed);
+        }
+        self.end_if_drained();
+    }
+
+    /// Takes a link out of use: its connections go on on another one. If there is none, the whole
+    /// group is drained.
+    pub(crate) fn drain_link(self: &Arc<Self>, link: &Link) {
+        if self
+            .links()
+            .any(|other| other.place != link.place && other.is_up())
+        {
+            self.link_failed(link.place);
+        } else {
+            self.drain(true);
+        }
+    }
+
+    /// Are no new connections wanted?
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained.load(Relaxed) != 0
+    }
+
+    /// Ends the group if it is drained and nothing is left.
+    pub(super) fn end_if_drained(self: &Arc<Self>) {
+        let ends = {
+            let guard = self.flow.lock();
+            self.is_drained() && guard.flow.connections() == 0
+        };
+        if ends {
+            self.shut_down(ShutDown::Operator);
+        }
     }
 
     /// Gives up a group whose first contact fell back or failed. Process context.
@@ -119,6 +162,11 @@ impl Group {
     }
 
     fn first_contact_over(self: &Arc<Self>, result: LinkResult) {
+        if matches!(result, LinkResult::Up) {
+            self.announced.store(1, Relaxed);
+            events::group_added(self);
+            self.links().for_each(|link| events::link_up(self, &link));
+        }
         let first = self.waiters.lock().first.take();
         if let Some(handshake) = first {
             handshake.link_decided(result);
@@ -139,6 +187,10 @@ impl Group {
     /// Nobody finds the group any more, and its connections end. Process context.
     fn retire(self: &Arc<Self>) {
         self.ns.shared.groups.remove(self);
+        if self.announced.xchg(0, Relaxed) != 0 {
+            self.links().for_each(|link| events::link_down(self, &link));
+            events::group_removed(self);
+        }
         self.pools.lock().refuse_pending();
         self.for_each_connection(|sk| conn::link_failed(sk));
         self.wake_waiters();

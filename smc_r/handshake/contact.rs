@@ -107,6 +107,9 @@ impl Handshake {
     }
 
     fn choose_server(self: &Arc<Self>, draft: &mut Draft, server: &Server) -> Option<Contact> {
+        if !self.allowed {
+            return Some(Contact::Refuse(Diagnosis::CONFIGURATION));
+        }
         let Some(proposal) = server.proposal() else {
             return Some(Contact::Refuse(Diagnosis::INTERNAL));
         };
@@ -196,7 +199,7 @@ impl Handshake {
         loop {
             match (group.take_ring(link, size.bytes()), size.smaller()) {
                 (Err(_), Some(smaller)) => {
-                    self.sk.ns.stats.tx.downgraded();
+                    self.sk.ns.stats.tx().downgraded();
                     size = smaller;
                 }
                 (result, _) => return result,

@@ -73,6 +73,8 @@ pub(crate) struct Handshake {
     tcp: Arc<TcpSocket>,
     /// Who waits for the outcome on the server's side.
     listener: Option<Arc<Listener>>,
+    /// No rule of the administrator forbids SMC.
+    allowed: bool,
     #[pin]
     state: Mutex<State>,
     /// How the LLC exchange of a first contact ended.
@@ -135,20 +137,26 @@ struct Draft {
 
 impl Handshake {
     /// The client's rendezvous, to be started by [`Handshake::kick`]. `offered`: our SYN carries
-    /// the option.
-    pub(crate) fn client(sk: SocketRef, tcp: Arc<TcpSocket>, offered: bool) -> Result<Arc<Self>> {
-        Self::new(sk, tcp, None, offered)
+    /// the option. `allowed`: see [`crate::rules`].
+    pub(crate) fn client(
+        sk: SocketRef,
+        tcp: Arc<TcpSocket>,
+        offered: bool,
+        allowed: bool,
+    ) -> Result<Arc<Self>> {
+        Self::new(sk, tcp, None, offered, allowed)
     }
 
     /// The server's rendezvous on a connection that was just accepted. `negotiated`: both sides
-    /// sent the option.
+    /// sent the option. `allowed`: see [`crate::rules`].
     pub(crate) fn server(
         sk: SocketRef,
         tcp: Arc<TcpSocket>,
         listener: Arc<Listener>,
         negotiated: bool,
+        allowed: bool,
     ) -> Result<Arc<Self>> {
-        Self::new(sk, tcp, Some(listener), negotiated)
+        Self::new(sk, tcp, Some(listener), negotiated, allowed)
     }
 
     fn new(
@@ -156,12 +164,14 @@ impl Handshake {
         tcp: Arc<TcpSocket>,
         listener: Option<Arc<Listener>>,
         smc: bool,
+        allowed: bool,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 sk,
                 tcp,
                 listener,
+                allowed,
                 state <- new_mutex!(
                     State {
                         machine: Machine::Tcp { smc },
@@ -241,7 +251,9 @@ impl Handshake {
             _ => {}
         }
         if !smc || !self.negotiated() {
-            let reason = if smc || self.listener.is_some() || self.sk.ns.offers_smc() {
+            let reason = if !self.allowed {
+                Diagnosis::CONFIGURATION
+            } else if smc || self.listener.is_some() || self.sk.ns.offers_smc() {
                 Diagnosis::PEER_NOT_CAPABLE
             } else {
                 Diagnosis::NO_SMC_R_DEVICE

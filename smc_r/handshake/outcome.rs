@@ -133,7 +133,10 @@ impl Handshake {
         state.machine = Machine::Over;
         self.give_up(&mut state.draft, true);
         self.sk.set_fallback(reason, peer);
-        self.sk.ns.stats.fallback(self.side(), reason);
+        let address = self.tcp.peer_addr().ok();
+        self.sk
+            .ns
+            .fell_back(self.side(), reason, peer, address.as_ref());
         // Options may have been set since the connect began.
         self.tcp.inherit_from(&self.sk, Stage::Traffic);
         self.sk.set_state(sk_state::ACTIVE);

@@ -9,10 +9,15 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 
 use super::{command, namespace, nest};
-use crate::{device::Device, Shared};
+use crate::{device::Device, pnet, Shared};
 
 mod attr {
     pub(super) const IS_CRIT: u16 = 2;
+    pub(super) const PCI_FID: u16 = 3;
+    pub(super) const PCI_CHID: u16 = 4;
+    pub(super) const PCI_VENDOR: u16 = 5;
+    pub(super) const PCI_DEVICE: u16 = 6;
+    pub(super) const PCI_ID: u16 = 7;
     /// Of port 1; that of port 2 follows.
     pub(super) const PORT: u16 = 8;
     pub(super) const IB_NAME: u16 = 10;
@@ -34,6 +39,11 @@ const MAX_PORTS: u8 = 2;
 pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
     let ns = namespace(dump)?;
     while let Some(device) = ns.shared.devices.after(dump.cursor()[0] as u64) {
+        // A device that is bound to another namespace is none of the reader's.
+        if !device.ib().is_ok_and(|ib| ib.is_in(dump.net())) && dump.net() != Net::init() {
+            dump.cursor()[0] = device.number as usize;
+            continue;
+        }
         let net = dump.net().id();
         let all = dump.net() == Net::init();
         let reader = Reader { net, all };
@@ -65,16 +75,33 @@ fn put_device(
             // Each group has one link, and depends on it.
             critical |= links != 0;
             message.nest(attr::PORT + u16::from(port) - 1, |message| {
-                put_port(message, device, port, links, reader)
+                put_port(message, shared, device, port, links, reader)
             })?;
         }
         message.u8(attr::IS_CRIT, u8::from(critical))?;
-        message.str(attr::IB_NAME, device.name())
+        put_pci(message, device)?;
+        message.str(attr::IB_NAME, &device.name())
     })
+}
+
+/// What it is on the PCI bus, if it is there. Function and channel IDs are for mainframes.
+fn put_pci(message: &mut Writer<'_>, device: &Device) -> Result {
+    let Ok(ib) = device.ib() else {
+        return Ok(());
+    };
+    let (Some((vendor, number)), Some(name)) = (ib.pci(), ib.parent_name()) else {
+        return Ok(());
+    };
+    message.u32(attr::PCI_FID, 0)?;
+    message.u16(attr::PCI_CHID, 0)?;
+    message.u16(attr::PCI_VENDOR, vendor)?;
+    message.u16(attr::PCI_DEVICE, number)?;
+    message.str(attr::PCI_ID, name.get(..16).unwrap_or_default())
 }
 
 fn put_port(
     message: &mut Writer<'_>,
+    shared: &Shared,
     device: &Device,
     port: u8,
     links: usize,
@@ -86,8 +113,11 @@ fn put_port(
         .and_then(|info| info.netdev)
         .filter(|netdev| reader.all || netdev.namespace == reader.net)
         .map_or(0, |netdev| netdev.ifindex);
-    message.u8(port_attr::PNET_USR, 0)?;
-    message.str(port_attr::PNETID, b"")?;
+    let id = pnet::of_port(&shared.devices, device, port);
+    let by_user = id.as_ref().is_some_and(|id| id.by_user);
+    message.u8(port_attr::PNET_USR, u8::from(by_user))?;
+    let id = id.as_ref().map_or(&b""[..], |id| id.id.as_bytes());
+    message.str(port_attr::PNETID, id)?;
     message.u32(port_attr::NETDEV, ifindex)?;
     message.u8(
         port_attr::STATE,

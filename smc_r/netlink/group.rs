@@ -118,7 +118,8 @@ fn put_group(dump: &mut Dump<'_>, group: &Group) -> Result<bool> {
                 attr::TYPE,
                 if summary.usable { SINGLE_LINK } else { NO_LINK },
             )?;
-            message.str(attr::PNETID, b"")?;
+            let pnet = group.pnet.as_ref();
+            message.str(attr::PNETID, pnet.map_or(b"", |id| id.as_bytes()))?;
             // The attribute has room for the low byte only.
             message.u8(attr::VLAN_ID, group.vlan.unwrap_or(0) as u8)?;
             message.u32(attr::CONNS_NUM, summary.connections.into())?;
@@ -146,7 +147,7 @@ fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
     let path = &link.path;
     message.nest(nest::LINK, |message| {
         message.u8(link_attr::ID, ends.number)?;
-        message.str(link_attr::IB_DEV, path.device.name())?;
+        message.str(link_attr::IB_DEV, &path.device.name())?;
         message.u8(link_attr::IB_PORT, path.port)?;
         message.str(link_attr::GID, &path.gid.text())?;
         message.str(link_attr::PEER_GID, &ends.peer_gid.text())?;

@@ -3,24 +3,28 @@
 //! The generic netlink family `SMC_GEN_NETLINK`, by which administrators look at link groups,
 //! devices and counters.
 //!
-//! Everything here is a dump, which reads what is there at the moment: lists may change between
-//! two messages, and go on after the last number that was seen. Numbers of commands and attributes
+//! Dumps read what is there at the moment: lists may change between two messages, and go on after
+//! the last number that was seen. Numbers of commands and attributes
 //! are those of [`include/uapi/linux/smc.h`](srctree/include/uapi/linux/smc.h). What rests on
-//! features that this module lacks (SMC-D, enterprise IDs) is empty; commands that would change
-//! something of them do not exist.
+//! SMC-D, which this module lacks, is empty.
 
 mod device;
 mod group;
+mod limit;
+pub(crate) mod own;
+mod pnet;
 mod stats;
 
 use kapi::{
-    genl::{self, Dump, Kind, Op, Writer},
+    genl::{self, Dump, Kind, Op, Policy, Request, Rule, Writer},
     net::Net,
     util::host_name, //
 };
 use kernel::{prelude::*, sync::Arc};
 
 use crate::netns::{self, Netns};
+
+pub(crate) use self::pnet::PnetFamily;
 
 /// Version of the protocol that the module speaks, and its release.
 const VERSION: (u8, u8) = (1, 0);
@@ -39,6 +43,9 @@ mod command {
     pub(super) const FALLBACKS: u8 = 8;
     pub(super) const USER_EIDS: u8 = 9;
     pub(super) const SYSTEM_EID: u8 = 13;
+    pub(super) const LIMIT: u8 = 16;
+    pub(super) const ENABLE_LIMIT: u8 = 17;
+    pub(super) const DISABLE_LIMIT: u8 = 18;
 }
 
 /// Attributes of messages.
@@ -59,6 +66,13 @@ mod sys_info {
     pub(super) const IS_SMCR_V2: u16 = 6;
 }
 
+/// Dumps take no attributes.
+const NO_ATTRIBUTES: Policy = &[Rule {
+    number: 1,
+    name: c"attribute 1",
+    kind: Kind::Reject,
+}];
+
 /// The family.
 pub(crate) struct SmcFamily;
 
@@ -76,15 +90,24 @@ impl genl::Family for SmcFamily {
         list(command::FALLBACKS, stats::fallbacks),
         list(command::USER_EIDS, nothing),
         list(command::SYSTEM_EID, system_eid),
+        list(command::LIMIT, limit::show),
+        change(command::ENABLE_LIMIT, limit::enable),
+        change(command::DISABLE_LIMIT, limit::disable),
     ];
 }
 
 /// A command that lists something, and takes no attributes.
 const fn list(cmd: u8, dump: fn(&mut Dump<'_>) -> Result) -> Op {
+    Op::new(cmd).dump(dump).policy(NO_ATTRIBUTES).strict()
+}
+
+/// A command that changes something, by default without attributes. For administrators.
+const fn change(cmd: u8, doit: fn(&mut Request<'_>) -> Result) -> Op {
     Op::new(cmd)
-        .dump(dump)
-        .policy(&[(1, Kind::Reject)])
+        .doit(doit)
+        .policy(NO_ATTRIBUTES)
         .strict()
+        .admin()
 }
 
 /// The state of the reader's namespace.

@@ -3,13 +3,10 @@
 //! Counters of a namespace, and the reasons for plain TCP.
 
 use kapi::genl::{Dump, Writer};
-use kernel::{
-    prelude::*,
-    sync::atomic::{Atomic, Relaxed}, //
-};
+use kernel::{prelude::*, sync::atomic::Atomic};
 
 use super::{command, namespace, nest, once, put_uint};
-use crate::stats::{Direction, Reason, Sizes, Stats, BUCKETS};
+use crate::stats::{Block, Direction, Reason, Stats};
 
 mod attr {
     pub(super) const PAD: u16 = 0;
@@ -61,85 +58,99 @@ pub(super) fn stats(dump: &mut Dump<'_>) -> Result {
             // There is no SMC-D: all of its counters are zero.
             message.nest(attr::SMCD, |message| put_tech(message, None))?;
             message.nest(attr::SMCR, |message| put_tech(message, Some(stats)))?;
-            let errors = &stats.counters;
-            let (client, server) = (value(&errors.client_errors), value(&errors.server_errors));
+            let client = stats.sum(|block| &block.counters.client_errors);
+            let server = stats.sum(|block| &block.counters.server_errors);
             message.u64_aligned(attr::CLNT_HS_ERR_CNT, client, attr::PAD)?;
             message.u64_aligned(attr::SRV_HS_ERR_CNT, server, attr::PAD)
         })
     })
 }
 
-fn value(counter: &Atomic<u64>) -> u64 {
-    counter.load(Relaxed)
-}
+/// Where a processor counts something.
+type Pick = fn(&Block) -> &Atomic<u64>;
+
+/// The same for sending and receiving.
+type PickDirection = fn(&Block) -> &Direction;
 
 fn put_tech(message: &mut Writer<'_>, stats: Option<&Stats>) -> Result {
-    let (tx, rx) = (stats.map(|stats| &stats.tx), stats.map(|stats| &stats.rx));
-    put_sizes(message, tech::TX_RMB_SIZE, tx.map(|tx| &tx.in_use))?;
-    put_sizes(message, tech::RX_RMB_SIZE, rx.map(|rx| &rx.in_use))?;
-    put_sizes(message, tech::TXPLOAD_SIZE, tx.map(|tx| &tx.calls))?;
-    put_sizes(message, tech::RXPLOAD_SIZE, rx.map(|rx| &rx.calls))?;
-    put_buffers(message, tech::TX_RMB_STATS, tx)?;
-    put_buffers(message, tech::RX_RMB_STATS, rx)?;
-    let plain = stats.map(|stats| &stats.counters);
-    let counters = [
+    let sum = |pick: Pick| stats.map_or(0, |stats| stats.sum(pick));
+    let (tx, rx): (PickDirection, PickDirection) = (|block| &block.tx, |block| &block.rx);
+    let sizes = [
+        (
+            tech::TX_RMB_SIZE,
+            stats.map(|stats| stats.sizes(|block| &block.tx.in_use)),
+        ),
+        (
+            tech::RX_RMB_SIZE,
+            stats.map(|stats| stats.sizes(|block| &block.rx.in_use)),
+        ),
+        (
+            tech::TXPLOAD_SIZE,
+            stats.map(|stats| stats.sizes(|block| &block.tx.calls)),
+        ),
+        (
+            tech::RXPLOAD_SIZE,
+            stats.map(|stats| stats.sizes(|block| &block.rx.calls)),
+        ),
+    ];
+    for (attr, values) in sizes {
+        put_numbered(message, attr, &values.unwrap_or_default())?;
+    }
+    put_buffers(message, tech::TX_RMB_STATS, stats, tx)?;
+    put_buffers(message, tech::RX_RMB_STATS, stats, rx)?;
+    let counters: [(u16, Option<Pick>); 13] = [
         (
             tech::CLNT_V1_SUCC,
-            plain.map(|plain| &plain.client_connections),
+            Some(|block| &block.counters.client_connections),
         ),
         (tech::CLNT_V2_SUCC, None),
         (
             tech::SRV_V1_SUCC,
-            plain.map(|plain| &plain.server_connections),
+            Some(|block| &block.counters.server_connections),
         ),
         (tech::SRV_V2_SUCC, None),
         (tech::SENDPAGE_CNT, None),
         (tech::SPLICE_CNT, None),
-        (tech::CORK_CNT, plain.map(|plain| &plain.uncorked)),
-        (tech::NDLY_CNT, plain.map(|plain| &plain.undelayed)),
-        (tech::URG_DATA_CNT, plain.map(|plain| &plain.urgent)),
-        (tech::RX_BYTES, plain.map(|plain| &plain.rx_bytes)),
-        (tech::TX_BYTES, plain.map(|plain| &plain.tx_bytes)),
-        (tech::RX_CNT, plain.map(|plain| &plain.rx_calls)),
-        (tech::TX_CNT, plain.map(|plain| &plain.tx_calls)),
+        (tech::CORK_CNT, Some(|block| &block.counters.uncorked)),
+        (tech::NDLY_CNT, Some(|block| &block.counters.undelayed)),
+        (tech::URG_DATA_CNT, Some(|block| &block.counters.urgent)),
+        (tech::RX_BYTES, Some(|block| &block.counters.rx_bytes)),
+        (tech::TX_BYTES, Some(|block| &block.counters.tx_bytes)),
+        (tech::RX_CNT, Some(|block| &block.counters.rx_calls)),
+        (tech::TX_CNT, Some(|block| &block.counters.tx_calls)),
     ];
-    for (attr, counter) in counters {
-        message.u64_aligned(attr, counter.map_or(0, value), attr::PAD)?;
+    for (attr, pick) in counters {
+        message.u64_aligned(attr, pick.map_or(0, sum), attr::PAD)?;
     }
     put_uint(
         message,
         tech::RX_RMB_USAGE,
-        rx.map_or(0, |rx| value(&rx.bytes_in_use)),
+        sum(|block| &block.rx.bytes_in_use),
     )?;
     put_uint(
         message,
         tech::TX_RMB_USAGE,
-        tx.map_or(0, |tx| value(&tx.bytes_in_use)),
+        sum(|block| &block.tx.bytes_in_use),
     )
 }
 
-fn put_sizes(message: &mut Writer<'_>, attr: u16, sizes: Option<&Sizes>) -> Result {
-    let mut values = [0; BUCKETS];
-    if let Some(sizes) = sizes {
-        for (to, from) in values.iter_mut().zip(sizes.iter()) {
-            *to = from;
-        }
-    }
-    put_numbered(message, attr, &values)
-}
-
-fn put_buffers(message: &mut Writer<'_>, attr: u16, direction: Option<&Direction>) -> Result {
-    let values = direction.map_or([0; 7], |direction| {
-        [
-            value(&direction.beyond_peer),
-            value(&direction.beyond_own),
-            value(&direction.peer_full),
-            value(&direction.own_full),
-            value(&direction.reused),
-            value(&direction.allocated),
-            value(&direction.downgraded),
-        ]
-    });
+fn put_buffers(
+    message: &mut Writer<'_>,
+    attr: u16,
+    stats: Option<&Stats>,
+    direction: PickDirection,
+) -> Result {
+    let picks: [fn(&Direction) -> &Atomic<u64>; 7] = [
+        |direction| &direction.beyond_peer,
+        |direction| &direction.beyond_own,
+        |direction| &direction.peer_full,
+        |direction| &direction.own_full,
+        |direction| &direction.reused,
+        |direction| &direction.allocated,
+        |direction| &direction.downgraded,
+    ];
+    let values =
+        picks.map(|pick| stats.map_or(0, |stats| stats.sum(|block| pick(direction(block)))));
     put_numbered(message, attr, &values)
 }
 

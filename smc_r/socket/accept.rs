@@ -28,7 +28,7 @@ use kernel::{
 };
 
 use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
-use crate::handshake::Handshake;
+use crate::{handshake::Handshake, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once. A flood of clients that say
 /// nothing is held in check by this and by the deadline of each.
@@ -134,6 +134,14 @@ impl Listener {
     /// Makes the child socket for `inner` and starts its rendezvous.
     fn start_child(self: &Arc<Self>, owner: &SocketRef, inner: TcpSocket) -> Result {
         let negotiated = inner.option_negotiated();
+        let allowed = match (inner.peer_addr(), inner.local_addr()) {
+            (Ok(peer), Ok(own)) => {
+                let rules = &owner.ns.rules;
+                rules.allow(owner, Side::Server, &peer, own.port())
+            }
+            // It is gone already.
+            _ => true,
+        };
         let tcp = Arc::new(inner, GFP_KERNEL)?;
         let child = owner.child(SmcSocket::with_tcp(
             owner.ns.clone(),
@@ -142,7 +150,13 @@ impl Listener {
         ))?;
         child.set_state(sk_state::INIT);
         tcp.inherit_to(&child);
-        let handshake = Handshake::server(child.clone(), tcp.clone(), self.clone(), negotiated)?;
+        let handshake = Handshake::server(
+            child.clone(),
+            tcp.clone(),
+            self.clone(),
+            negotiated,
+            allowed,
+        )?;
         *child.handshake.lock() = Some(handshake.clone());
         let result = self.enlist(&child);
         if result.is_err() {

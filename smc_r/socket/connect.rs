@@ -110,12 +110,13 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
 fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Traffic);
-    let offered = sk.ns.offers_smc();
+    let allowed = sk.ns.rules.allow(sk, Side::Client, addr, addr.port());
+    let offered = allowed && sk.ns.offers_smc();
     if offered {
         tcp.offer_option()?;
     }
     // From here on the rendezvous sees what happens to the TCP connection, its failure included.
-    let handshake = Handshake::client(sk.into(), tcp.clone(), offered)?;
+    let handshake = Handshake::client(sk.into(), tcp.clone(), offered, allowed)?;
     *sk.handshake.lock() = Some(handshake.clone());
     sk.set_phase(Phase::Connecting);
     tcp.attach::<_, InnerEvents>(sk.into());
@@ -137,7 +138,7 @@ pub(super) fn plain(sk: &Sk<SmcSocket>, reason: Diagnosis) -> Result<Arc<TcpSock
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Traffic);
     sk.set_fallback(reason, None);
-    sk.ns.stats.fallback(Side::Client, reason);
+    sk.ns.fell_back(Side::Client, reason, None, None);
     sk.set_phase(Phase::Fallback);
     tcp.attach::<_, InnerEvents>(sk.into());
     Ok(tcp)

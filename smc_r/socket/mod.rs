@@ -53,7 +53,7 @@ use smc_proto::wire::Diagnosis;
 use crate::{
     conn::{self, ConnTimer, Connection},
     handshake::Handshake,
-    netns::Netns, //
+    netns::{Netns, Setting}, //
 };
 
 pub(crate) use accept::Listener;
@@ -136,13 +136,14 @@ impl SmcSocket {
         tcp: Arc<TcpSocket>,
         phase: Phase,
     ) -> impl PinInit<Self, Error> {
+        let limit_hs = ns.setting(Setting::LimitHs);
         try_pin_init!(Self {
             ns,
             phase: Atomic::new(phase as u32),
             fallback_reason: Atomic::new(0),
             peer_diagnosis: Atomic::new(0),
             corked: Atomic::new(0),
-            limit_hs: Atomic::new(0),
+            limit_hs: Atomic::new(limit_hs),
             never_smc: Atomic::new(0),
             cut_told: Atomic::new(0),
             news: Atomic::new(0),

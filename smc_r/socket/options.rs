@@ -84,7 +84,8 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
 fn plain_tcp_only(sk: &Sk<SmcSocket>) -> Result {
     match sk.phase() {
         Phase::Idle => {
-            sk.ns.stats.fallback(Side::Client, Diagnosis::SOCKET_OPTION);
+            sk.ns
+                .fell_back(Side::Client, Diagnosis::SOCKET_OPTION, None, None);
             sk.set_fallback(Diagnosis::SOCKET_OPTION, None);
             sk.never_smc.store(1, Relaxed);
             Ok(())

@@ -53,14 +53,34 @@ use smc_proto::wire::{
 /// Where completions, and with them all upcalls, run.
 const POLL: PollContext = PollContext::Softirq;
 
-/// Chains in flight.
-const SLOTS: u32 = 64;
-
-/// How many of them are for control messages only.
+/// Slots that are for control messages only.
 const RESERVED: u32 = 8;
 
-/// Messages the peer can send without waiting for us. A Linux peer has 48 sends in flight.
-const RECEIVES: u32 = 96;
+/// How long the queues of a transport are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queues {
+    /// Chains in flight.
+    slots: u32,
+    /// Messages the peer can send without waiting for us.
+    receives: u32,
+}
+
+impl Queues {
+    /// Longest and shortest queues.
+    const MAX: u32 = 2048;
+    const MIN: u32 = 2 * RESERVED;
+
+    /// For the work requests that the administrator wants to have under way. He counts as others
+    /// do, with one request for each; a chain is cheap, and many connections share the queue, so
+    /// that there are four for each, and twice the receives. At 16 and 48, 64 chains and 96
+    /// messages: a Linux peer has 48 in flight.
+    pub(crate) fn new(sends: u32, receives: u32) -> Self {
+        Self {
+            slots: sends.saturating_mul(4).clamp(Self::MIN, Self::MAX),
+            receives: receives.saturating_mul(2).clamp(Self::MIN, Self::MAX),
+        }
+    }
+}
 
 /// Room for a message of the peer.
 const RECEIVE_LEN: u32 = 64;
@@ -103,14 +123,14 @@ const GONE: u8 = 3;
 
 impl Rc {
     /// Makes a transport on `path`. May sleep. It must be shut down.
-    pub(crate) fn new(path: &Path, upcalls: Arc<dyn Upcalls>) -> Result<Arc<Self>> {
+    pub(crate) fn new(path: &Path, queues: Queues, upcalls: Arc<dyn Upcalls>) -> Result<Arc<Self>> {
         let config = Config {
             owner: c"smc_r",
             poll: POLL,
-            slots: SLOTS,
+            slots: queues.slots,
             reserved: RESERVED,
             message_len: MAX_MESSAGE as u32,
-            receives: RECEIVES,
+            receives: queues.receives,
             receive_len: RECEIVE_LEN,
         };
         let device = path.device.ib()?;

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What suites in Python share: modules and two hosts, cases, results in KTAP."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+import nl
+
+MODULES = os.environ["VM_MODULES"]
+IPPROTO_SMC = 256
+LEFT, RIGHT = "10.79.0.1", "10.79.0.2"
+
+
+def run(*words, check=True, **more):
+    """A command; gives what it says."""
+    done = subprocess.run(words, check=check, capture_output=True, text=True, **more)
+    return done.stdout
+
+
+def wait_for(what, limit=20):
+    """Waits until it holds."""
+    end = time.monotonic() + limit
+    while not what():
+        assert time.monotonic() < end, f"did not happen in {limit} s"
+        time.sleep(0.05)
+
+
+def equal(expected, got, what=""):
+    """They have to be equal."""
+    assert expected == got, f"{what}: expected {expected!r}, got {got!r}"
+
+
+def make(space, family=socket.AF_INET):
+    """A socket of a host."""
+    with nl.inside(space):
+        sock = socket.socket(family, socket.SOCK_STREAM, IPPROTO_SMC)
+    sock.settimeout(20)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return sock
+
+
+def listener(space, addr, port):
+    """A listening socket."""
+    sock = make(space)
+    sock.bind((addr, port))
+    sock.listen(64)
+    return sock
+
+
+def pair(listening, space="right"):
+    """A connection to a listening socket: client, server."""
+    client = make(space)
+    client.connect(listening.getsockname())
+    server, _ = listening.accept()
+    server.settimeout(20)
+    return client, server
+
+
+def uses_smc(sock):
+    """Whether a connection uses SMC, and if not, why."""
+    data = sock.getsockopt(286, 1000, 12)
+    mode, reason = nl.number(data[:4]), nl.number(data[4:8])
+    return mode == 0, reason
+
+
+def fresh(listening, space="right"):
+    """Whether a new connection uses SMC, and if not, why the client says."""
+    client, server = pair(listening, space)
+    with client, server:
+        client.sendall(b"x")
+        assert server.recv(1) == b"x"
+        return uses_smc(client)
+
+
+def in_use(module):
+    """Whether something holds a module."""
+    with open(f"/sys/module/{module}/refcnt", encoding="ascii") as file:
+        return int(file.read()) != 0
+
+
+def load(*names):
+    """Loads our modules and what they need."""
+    run("modprobe", "-a", "ib_core", "ib_uverbs", "rdma_rxe", "udp_tunnel", "veth")
+    for name in names:
+        run("insmod", f"{MODULES}/{name}.ko")
+
+
+def unload(*names):
+    """Unloads our modules."""
+    for name in names:
+        # The last connection may take a moment to end.
+        wait_for(lambda name=name: not in_use(name))
+        run("rmmod", name)
+
+
+def add_hosts(number=0):
+    """The hosts `left` and `right`, or one more pair of cards between them."""
+    left, right = (f"left{number or ''}", f"right{number or ''}")
+    if number == 0:
+        for space in "left", "right":
+            run("ip", "netns", "add", space)
+            run("ip", "-n", space, "link", "set", "lo", "up")
+    run("ip", "link", "add", left, "netns", "left", "type", "veth", "peer", "name", right,
+        "netns", "right")
+    for space, dev, host in ("left", left, 1), ("right", right, 2):
+        run("ip", "-n", space, "address", "add", f"10.79.{number}.{host}/24", "dev", dev)
+        run("ip", "-n", space, "link", "set", dev, "up")
+
+
+def add_rxe(space, dev=None, name=None):
+    """An RDMA device on a card."""
+    dev = dev or space
+    name = name or f"rx{dev}"
+    run("ip", "netns", "exec", space, "rdma", "link", "add", name, "type", "rxe", "netdev", dev)
+    wait_for(lambda: "state ACTIVE" in run("rdma", "link", "show", f"{name}/1"))
+
+
+def remove_hosts():
+    """Takes the hosts and their devices away."""
+    for space in "left", "right":
+        run("ip", "netns", "delete", space, check=False)
+    wait_for(lambda: "link rx" not in run("rdma", "link"))
+
+
+def main(tests, set_up, tear_down):
+    """Runs the cases, and ends the program."""
+    print("TAP version 13")
+    print(f"1..{len(tests)}")
+    only = os.environ.get("ONLY")
+    failed = 0
+    try:
+        set_up()
+        for place, test in enumerate(tests, 1):
+            words = test.__name__.replace("_", " ")
+            if only and test.__name__ != only:
+                print(f"ok {place} {words} # SKIP not asked for")
+                continue
+            started = time.monotonic()
+            try:
+                test()
+                result = "ok"
+            except Exception as error:  # whatever goes wrong is a failed test
+                failed += 1
+                result = "not ok"
+                for frame in traceback.extract_tb(error.__traceback__):
+                    print(f"# {os.path.basename(frame.filename)}:{frame.lineno} {frame.line}")
+                said = getattr(error, "stderr", "") or ""
+                print(f"# {type(error).__name__}: {error} {said}")
+            print(f"{result} {place} {words} # {time.monotonic() - started:.1f} s", flush=True)
+    except subprocess.CalledProcessError as error:
+        print(f"# {error}: {error.stderr}")
+        raise
+    finally:
+        tear_down()
+    sys.exit(1 if failed else 0)

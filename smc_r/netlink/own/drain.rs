@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taking links, groups and devices out of use without harm to what runs on them.
+//!
+//! What is drained gets no new connections. A group ends when its last connection does, or at once
+//! if it has none. A device, or a port of it, stays drained until that is undone.
+
+use kapi::{
+    errno::EOPNOTSUPP,
+    genl::{Dump, Request, Writer},
+    net::Net, //
+};
+use kernel::{prelude::*, sync::Arc};
+
+use super::{attr, command};
+use crate::{
+    device::Device,
+    group::Group,
+    netns::{self, Netns}, //
+};
+
+/// Most ports that are looked at: none has more.
+const MAX_PORTS: u8 = 63;
+
+/// Drains what the request names, or undoes it.
+pub(super) fn drain(request: &mut Request<'_>) -> Result {
+    let ns = netns::of(request.net())?;
+    let undo = request.attr(attr::UNDO).is_some();
+    match (request.attr(attr::GROUP), request.attr(attr::DEVICE)) {
+        (Some(_), Some(_)) => {
+            Err(request.fail_at(attr::DEVICE, EINVAL, c"cannot be named beside a group"))
+        }
+        (Some(group), None) => drain_group(request, &ns, group.u32()?, undo),
+        (None, Some(name)) => drain_device(request, &ns, name.str_bytes(), undo),
+        (None, None) => Err(request.fail(EINVAL, c"group or device: one of them is needed")),
+    }
+}
+
+fn visible(net: &Net, group: &Group) -> bool {
+    net == Net::init() || net.id() == group.ns.cookie
+}
+
+fn drain_group(request: &mut Request<'_>, ns: &Netns, id: u32, undo: bool) -> Result {
+    let net = request.net();
+    let groups = &ns.shared.groups;
+    let Some(group) = groups.find(|group| group.id == id && visible(net, group)) else {
+        return Err(request.fail_at(attr::GROUP, ENOENT, c"does not exist"));
+    };
+    let Some(number) = request.attr(attr::LINK) else {
+        group.drain(!undo);
+        return Ok(());
+    };
+    let number = number.u8()?;
+    let link = group
+        .links()
+        .find(|link| group.link_ends(link.place).number == number);
+    let Some(link) = link else {
+        return Err(request.fail_at(attr::LINK, ENOENT, c"does not exist"));
+    };
+    if undo {
+        return Err(request.fail_at(attr::UNDO, EOPNOTSUPP, c"a link that was drained is gone"));
+    }
+    group.drain_link(&link);
+    Ok(())
+}
+
+fn drain_device(request: &mut Request<'_>, ns: &Netns, name: &[u8], undo: bool) -> Result {
+    let devices = ns.shared.devices.list()?;
+    let Some(device) = devices.iter().find(|device| *device.name() == *name) else {
+        return Err(request.fail_at(attr::DEVICE, ENODEV, c"does not exist"));
+    };
+    let port = request
+        .attr(attr::DEVICE_PORT)
+        .map(|attr| attr.u8())
+        .transpose()?;
+    if port.is_some_and(|port| port > MAX_PORTS || !device.ports().any(|other| other == port)) {
+        return Err(request.fail_at(attr::DEVICE_PORT, ENODEV, c"does not exist"));
+    }
+    for port in device
+        .ports()
+        .filter(|other| port.is_none_or(|port| port == *other))
+    {
+        device.set_drained(port, !undo);
+        ns.shared.groups.drain_port(device, port, !undo);
+    }
+    Ok(())
+}
+
+/// What is drained at the moment: ports, then groups.
+pub(super) fn list(dump: &mut Dump<'_>) -> Result {
+    let ns = netns::of(dump.net())?;
+    while dump.cursor()[0] == 0 {
+        let (after, port) = (dump.cursor()[1] as u64, dump.cursor()[2] as u8);
+        // The same device again, as long as it has ports behind the last one.
+        let Some(device) = ns.shared.devices.after(after) else {
+            *dump.cursor() = [1, 0, 0, 0, 0];
+            break;
+        };
+        let next = device
+            .ports()
+            .find(|other| *other > port && device.is_drained(*other));
+        let Some(port) = next else {
+            *dump.cursor() = [0, device.number as usize, 0, 0, 0];
+            continue;
+        };
+        if !dump.message(command::DRAIN_GET, |message| {
+            put_port(message, &device, port)
+        })? {
+            return Ok(());
+        }
+        dump.cursor()[2] = port.into();
+    }
+    loop {
+        let after = dump.cursor()[1] as u64;
+        let Some(group) = ns.shared.groups.after(after) else {
+            return Ok(());
+        };
+        let shown = group.is_drained() && visible(dump.net(), &group);
+        if shown && !dump.message(command::DRAIN_GET, |message| put_group(message, &group))? {
+            return Ok(());
+        }
+        dump.cursor()[1] = group.number as usize;
+    }
+}
+
+fn put_port(message: &mut Writer<'_>, device: &Arc<Device>, port: u8) -> Result {
+    message.str(attr::DEVICE, &device.name())?;
+    message.u8(attr::DEVICE_PORT, port)
+}
+
+fn put_group(message: &mut Writer<'_>, group: &Group) -> Result {
+    message.u32(attr::GROUP, group.id)?;
+    message.u32(attr::CONNECTIONS, group.summary().connections.into())
+}
