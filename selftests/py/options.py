@@ -236,6 +236,18 @@ def urgent(where, host):
     server.send(b"xY", socket.MSG_OOB)
     server.sendall(b"z")
     s.equal("in line", b"xYz", s.read_exactly(client, 3))
+    # A peek that waits for more ends at the mark, whatever is behind it.
+    for inline in 1, 0:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
+        server.send(b"abC", socket.MSG_OOB)
+        server.sendall(b"d")
+        s.real_blocking(client)
+        both = socket.MSG_PEEK | socket.MSG_WAITALL
+        s.equal(f"peek, in line {inline}", b"ab", client.recv(10, both))
+        s.equal("the same", b"ab", client.recv(10))
+        client.settimeout(s.LIMIT)
+        rest = b"Cd" if inline else b"d"
+        s.equal("behind the mark", rest, s.read_exactly(client, len(rest)))
 
 
 def queues(where, host):
@@ -251,12 +263,17 @@ def queues(where, host):
     s.until(lambda: ioctl_int(client, s.SIOCOUTQ) == 0, what="an empty send queue")
     client.setblocking(False)
     sent = 0
-    try:
-        while True:
-            sent += client.send(bytes(65536))
-    except BlockingIOError:
-        pass
-    s.check(ioctl_int(client, s.SIOCOUTQ) > 0, "SIOCOUTQ is 0 with full buffers")
+
+    def fill():
+        nonlocal sent
+        try:
+            while True:
+                sent += client.send(bytes(65536))
+        except BlockingIOError:
+            # Our buffer may be full for a moment only, until its data is at the peer.
+            return ioctl_int(client, s.SIOCOUTQ) > 0
+
+    s.until(fill, what="SIOCOUTQ with full buffers")
     s.equal("all of it", sent, len(s.read_exactly(server, sent)))
 
 

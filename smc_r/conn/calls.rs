@@ -146,6 +146,15 @@ pub(crate) fn begin_recv(
     ))
 }
 
+/// Whether a read that has some bytes ends here; `skip` as for [`begin_recv`].
+pub(crate) fn ends_at(sk: &Sk<SmcSocket>, skip: usize) -> bool {
+    let skip = u32::try_from(skip).unwrap_or(u32::MAX);
+    let guard = sk.conn.lock();
+    guard
+        .as_ref()
+        .is_some_and(|connection| connection.core.ends_at(skip))
+}
+
 /// `n` bytes have been read.
 pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) {
     let n = u32::try_from(n).unwrap_or(u32::MAX);

@@ -70,6 +70,7 @@ pub(crate) use self::calls::{
     close,
     commit_recv,
     commit_send,
+    ends_at,
     failure,
     is_drained,
     note_recv,

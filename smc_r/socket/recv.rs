@@ -109,7 +109,9 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     while done < len {
         let n = piece(sk, message, len, done)?;
         done += n;
-        if n != 0 && flags & msg::PEEK == 0 && conn::status(sk).at_mark {
+        // A peek has no more than these, even if there is something behind the mark to wait for.
+        let seen = if flags & msg::PEEK != 0 { done } else { 0 };
+        if done != 0 && conn::ends_at(sk, seen) {
             break;
         }
         if n != 0 {
@@ -129,9 +131,9 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
             Some(Why::Failed | Why::End) => break,
             None => {}
         }
-        let seen = if flags & msg::PEEK != 0 { done } else { 0 };
         let more = lock.wait_until(&mut timeo, |sk| {
-            (conn::status(sk).readable > seen || no_data(sk).is_some()).then_some(())
+            let more = conn::status(sk).readable > seen || (done != 0 && conn::ends_at(sk, seen));
+            (more || no_data(sk).is_some()).then_some(())
         });
         match more {
             Ok(()) => {}

@@ -71,7 +71,7 @@ impl Conn {
     /// Where bytes to read are: `max` at most, from `skip` bytes behind the next one on.
     ///
     /// `skip` is for peeking, else 0. A run ends in front of the urgent mark: once the
-    /// application has some bytes, stop when [`Conn::at_mark`] is true, as TCP does. Nothing that
+    /// application has some bytes, stop when [`Conn::ends_at`] is true, as TCP does. Nothing that
     /// happens until [`Conn::recv_commit`] makes the bytes invalid.
     pub fn recv_spans(&mut self, skip: u32, max: u32) -> Spans {
         let run = self.run();
@@ -110,6 +110,18 @@ impl Conn {
                 u.at
             };
             mark == self.consumed.total
+        })
+    }
+
+    /// Whether a read that has some bytes ends here, as TCP's do: at the urgent mark, or behind it
+    /// if the mark came late. `skip` as for [`Conn::recv_spans`], which has nothing more then,
+    /// however much there is to read.
+    pub fn ends_at(&self, skip: u32) -> bool {
+        if skip == 0 {
+            return self.at_mark();
+        }
+        self.urgent_in.is_some_and(|u| {
+            u.at > self.consumed.total && amount(self.consumed.total, u.at) <= skip
         })
     }
 

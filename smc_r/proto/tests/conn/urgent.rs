@@ -327,3 +327,48 @@ fn announced_and_aborted() {
     // No end of the stream in place of the error.
     assert_eq!(rig.conn.recv_urgent(false), Err(UrgentError::Invalid));
 }
+
+/// A reader who peeks waits for more than he has seen. He must not do so in vain: either there is
+/// some, or he has come to the mark.
+fn peeks_on(rig: &mut Rig, seen: u32) -> u32 {
+    let n = rig.conn.recv_spans(seen, 100).len();
+    rig.conn.recv_commit(0);
+    assert!(
+        n != 0 || rig.conn.readable() <= seen || rig.conn.ends_at(seen),
+        "{seen} seen of {}, nothing more to peek at, and no reason to stop",
+        rig.conn.readable()
+    );
+    n
+}
+
+#[test]
+fn peeking_ends_at_the_mark() {
+    for inline in [false, true] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_oob_inline(inline);
+        let _ = urgent(&mut rig, 4);
+        assert_eq!(peeks_on(&mut rig, 0), 3);
+        assert_eq!(peeks_on(&mut rig, 3), 0);
+        assert!(rig.conn.ends_at(3) && !rig.conn.ends_at(2));
+        // What the peer writes behind it, against the rules, is behind the mark as well.
+        let _ = rig.data(5);
+        assert_eq!(peeks_on(&mut rig, 3), 0);
+        assert!(rig.conn.ends_at(3));
+    }
+}
+
+#[test]
+fn a_mark_in_what_was_peeked_at() {
+    for inline in [false, true] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_oob_inline(inline);
+        let _ = rig.data(5);
+        assert_eq!(peeks_on(&mut rig, 0), 5);
+        // The last byte that has come is urgent, says the peer afterwards.
+        let _ = urgent(&mut rig, 0);
+        let _ = rig.data(3);
+        for seen in 5..9 {
+            peeks_on(&mut rig, seen);
+        }
+    }
+}
