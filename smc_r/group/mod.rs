@@ -46,7 +46,7 @@ use smc_proto::{
         MAX_LINKS,
         MAX_PEER_RMBS, //
     },
-    llc_flow::{Flow, FlowParams, Outgoing},
+    llc_flow::{Flow, FlowParams, Outgoing, Version},
     timer::{FlowTiming, Time},
     wire::{Gid, LinkNum, PeerId}, //
 };
@@ -164,6 +164,7 @@ impl Group {
         let id = number as u32 & 0xff_ffff;
         let flow = Flow::new(FlowParams {
             role,
+            version: Version::One,
             max_links: 2,
             max_connections: MAX_CONNECTIONS,
             user_id: id << 8 | 1,

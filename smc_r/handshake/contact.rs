@@ -181,6 +181,7 @@ impl Handshake {
                 size: element.size(),
                 alert: token.into(),
             },
+            v2: None,
         };
         Some(if first {
             Contact::First(local)

@@ -72,8 +72,8 @@ pub enum ParseError {
     NoExtension,
     /// CLC Proposal: version 2 without an enterprise ID.
     NoEid,
-    /// CLC Proposal: the version 2 GID has no IPv4 address.
-    GidNotIpv4,
+    /// CLC Proposal: version 2 without a GID.
+    NoGidV2,
     /// CLC: the maximum of connections is below 16.
     MaxConnections(u8),
     /// CLC: the maximum of links is out of range.
@@ -121,7 +121,7 @@ impl ParseError {
             Self::NotOffered => Reaction::Decline(Diagnosis::NO_DEVICE),
             Self::NoExtension => Reaction::Decline(Diagnosis::NO_V2_EXTENSION),
             Self::NoEid => Reaction::Decline(Diagnosis::NO_USER_EID),
-            Self::GidNotIpv4 => Reaction::Decline(Diagnosis::NO_ROUTE),
+            Self::NoGidV2 => Reaction::Decline(Diagnosis::NO_ROUTE),
             Self::MaxConnections(_) => Reaction::Decline(Diagnosis::MAX_CONNECTIONS),
             Self::MaxLinks(_) => Reaction::Decline(Diagnosis::MAX_LINKS),
             Self::ModeNotOffered => Reaction::Decline(Diagnosis::MODE_NOT_OFFERED),
@@ -170,7 +170,7 @@ impl fmt::Display for ParseError {
             Self::NotOffered => f.write_str("SMC-R is not offered"),
             Self::NoExtension => f.write_str("no version 2 extension"),
             Self::NoEid => f.write_str("no enterprise ID"),
-            Self::GidNotIpv4 => f.write_str("GID without IPv4 address"),
+            Self::NoGidV2 => f.write_str("no GID for version 2"),
             Self::MaxConnections(n) => write!(f, "maximum of {n} connections"),
             Self::MaxLinks(n) => write!(f, "maximum of {n} links"),
             Self::ModeNotOffered => f.write_str("path or version was not offered"),

@@ -84,7 +84,7 @@ pub struct OfferV2 {
     pub eids: List<Eid, MAX_LIST>,
     /// Release of version 2 that the client knows, 0 to 15.
     pub release: u8,
-    /// GID of the port the client wants to use; has an IPv4 address.
+    /// GID of the port the client wants to use, not zero. Linux takes IPv4 addresses only.
     pub gid: Gid,
     /// Present from release 1 on.
     pub limits: Option<Limits>,
@@ -267,6 +267,11 @@ impl Proposal {
     /// Returns the offer of SMC-Rv2, or the diagnosis to decline with.
     pub fn smcr_v2(&self) -> Result<&OfferV2, Diagnosis> {
         self.v2.as_ref().map_err(diagnosis)
+    }
+
+    /// Tells whether SMC-Rv2 is offered, well or badly.
+    pub fn offers_v2(&self) -> bool {
+        !matches!(self.v2, Err(ParseError::NotOffered))
     }
 
     pub(super) fn from_raw(raw: &Raw<'_>) -> Result<Self, ParseError> {
@@ -506,8 +511,8 @@ impl OfferV2 {
         if extension.eids.is_empty() {
             return Err(ParseError::NoEid);
         }
-        if wire.gid.ipv4().is_none() {
-            return Err(ParseError::GidNotIpv4);
+        if wire.gid.is_zero() {
+            return Err(ParseError::NoGidV2);
         }
         let release = wire.release >> 4;
         let limits = match release {

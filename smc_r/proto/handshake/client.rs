@@ -9,12 +9,14 @@ use super::{
         Io, //
     },
     near_end,
+    v2::Proposed,
     Action,
     Contact,
     Failure,
     Late,
     LinkRefusal,
     LinkResult,
+    Local,
     Peer,
     Rendezvous,
     Waiting, //
@@ -46,10 +48,11 @@ pub type Offer = Peer;
 ///                                           └──► Confirm ──► link group ──► Established (first)
 /// ```
 ///
-/// A value of about one kilobyte; it belongs on the heap.
+/// A value of about two and a half kilobytes; it belongs on the heap.
 pub struct Client {
     state: State,
     own: PeerId,
+    proposed: Proposed,
     timing: HandshakeTiming,
     io: Io,
 }
@@ -77,6 +80,7 @@ impl Client {
         Self {
             state: State::Start,
             own,
+            proposed: Proposed::NOTHING,
             timing,
             io: Io::new(own),
         }
@@ -87,6 +91,7 @@ impl Client {
         let State::Start = self.state else {
             return Err(Late);
         };
+        self.proposed = Proposed::new(proposal);
         if self.io.send(|buffer| proposal.emit(buffer)) {
             self.state = State::AwaitAccept;
             self.io.arm(now, self.timing.clc);
@@ -121,8 +126,8 @@ impl Client {
         };
         let local = match contact {
             Contact::Wait => return Ok(()),
-            Contact::First(local) if peer.first_contact => local,
-            Contact::Subsequent(local) if !peer.first_contact => local,
+            Contact::First(local) if peer.first_contact && fits(&local, &peer) => local,
+            Contact::Subsequent(local) if !peer.first_contact && fits(&local, &peer) => local,
             // It is the server's choice alone.
             Contact::First(_) | Contact::Subsequent(_) => {
                 self.refuse(Diagnosis::INTERNAL, false, false);
@@ -150,9 +155,8 @@ impl Client {
     }
 
     fn handle_accept(&mut self, accept: &AcceptConfirm, now: Time) {
-        if accept.v2.is_some() {
-            // We proposed version 1 only.
-            return self.refuse(Diagnosis::MODE_NOT_OFFERED, false, false);
+        if let Err(reason) = self.proposed.check(accept) {
+            return self.refuse(reason, false, false);
         }
         let (link, element) = far_end(accept);
         self.state = State::Choosing(Peer {
@@ -160,6 +164,7 @@ impl Client {
             first_contact: accept.first_contact,
             link,
             element,
+            v2: accept.v2,
         });
         self.io.arm(now, self.timing.contact);
         self.io.act(Action::Contact);
@@ -190,6 +195,15 @@ impl Client {
     fn fail(&mut self, failure: Failure) {
         self.state = State::Over;
         self.io.fail(failure);
+    }
+}
+
+/// The answer is of the server's version, with an extension where the server's has one.
+fn fits(local: &Local, peer: &Peer) -> bool {
+    match (&local.v2, &peer.v2) {
+        (None, None) => true,
+        (Some(ours), Some(theirs)) => ours.first.is_some() == theirs.first.is_some(),
+        _ => false,
     }
 }
 

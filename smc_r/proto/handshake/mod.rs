@@ -20,12 +20,14 @@
 mod client;
 mod io;
 mod server;
+mod v2;
 
 use core::fmt;
 
 use crate::{
     clc::{
         AcceptConfirm,
+        AcceptV2,
         Kind, //
     },
     group::{
@@ -51,8 +53,18 @@ pub use io::{
     OUTGOING_MAX, //
 };
 pub use server::Server;
+pub use v2::{
+    accept_subsequent,
+    OwnV2,
+    MAX_EIDS,
+    RELEASE, //
+};
 
 /// What the driver has to do next.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a few per handshake, carried out at once"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Find or make the link group, the link and our element, then answer with
@@ -88,6 +100,8 @@ pub struct Peer {
     pub link: LinkEnd,
     /// Its buffer: where our data goes.
     pub element: Element,
+    /// What it says about version 2, if that was chosen.
+    pub v2: Option<AcceptV2>,
 }
 
 /// Why and how a connection became plain TCP.
@@ -211,6 +225,8 @@ pub struct Local {
     pub link: LinkEnd,
     /// Our buffer: where the peer's data goes.
     pub element: Element,
+    /// What we say about version 2, if that is chosen.
+    pub v2: Option<AcceptV2>,
 }
 
 /// How the LLC exchange of a first contact ended.
@@ -290,9 +306,9 @@ fn far_end(message: &AcceptConfirm) -> (LinkEnd, Element) {
     )
 }
 
-/// The Accept or Confirm that describes our end, in version 1.
+/// The Accept or Confirm that describes our end.
 fn near_end(own: PeerId, first_contact: bool, local: &Local) -> AcceptConfirm {
-    let Local { link, element } = local;
+    let Local { link, element, v2 } = local;
     AcceptConfirm {
         first_contact,
         peer_id: own,
@@ -305,6 +321,6 @@ fn near_end(own: PeerId, first_contact: bool, local: &Local) -> AcceptConfirm {
         size: element.size,
         mtu: Some(link.mtu),
         psn: link.psn,
-        v2: None,
+        v2: *v2,
     }
 }

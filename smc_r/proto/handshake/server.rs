@@ -9,6 +9,7 @@ use super::{
         Io, //
     },
     near_end,
+    v2::check_confirm,
     Action,
     Contact,
     Failure,
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     clc::{
         AcceptConfirm,
+        AcceptV2,
         Kind,
         Message,
         Proposal, //
@@ -43,7 +45,7 @@ use crate::{
 ///                                          └──► [ConnectLink] ──► [StartLink] ──► Established
 /// ```
 ///
-/// A value of about one and a half kilobytes; it belongs on the heap.
+/// A value of about two and a half kilobytes; it belongs on the heap.
 pub struct Server {
     state: State,
     own: PeerId,
@@ -58,7 +60,12 @@ enum State {
     /// The driver looks for a link group.
     Choosing(Proposal),
     /// S2: the Confirm has to come.
-    AwaitConfirm { peer: PeerId, first_contact: bool },
+    AwaitConfirm {
+        peer: PeerId,
+        first_contact: bool,
+        /// What we said about version 2.
+        v2: Option<AcceptV2>,
+    },
     /// First contact: the driver connects the queue pair.
     Connecting(Peer),
     /// S3 to S5: the link group runs its LLC exchange.
@@ -114,11 +121,18 @@ impl Server {
         };
         let peer = proposal.peer_id;
         let accept = near_end(self.own, first_contact, &local);
-        if self.io.send(|buffer| accept.emit_accept(buffer)) {
+        let fits = match (&accept.v2, proposal.smcr_v1(), proposal.smcr_v2()) {
+            (None, Ok(_), _) => true,
+            // First contact is what the Accept has an extension for.
+            (Some(v2), _, Ok(_)) => v2.first.is_some() == first_contact,
+            _ => false,
+        };
+        if fits && self.io.send(|buffer| accept.emit_accept(buffer)) {
             self.io.arm(now, self.timing.clc);
             self.state = State::AwaitConfirm {
                 peer,
                 first_contact,
+                v2: accept.v2,
             };
         } else {
             self.decline(Diagnosis::INTERNAL, false, false);
@@ -147,9 +161,9 @@ impl Server {
     }
 
     fn handle_proposal(&mut self, proposal: Proposal, now: Time) {
-        match proposal.smcr_v1() {
+        match proposal.choose(|_| Ok(()), || Ok(())) {
             Err(reason) => self.decline(reason, false, false),
-            Ok(_) => {
+            Ok(()) => {
                 self.state = State::Choosing(proposal);
                 self.io.arm(now, self.timing.contact);
                 self.io.act(Action::Contact);
@@ -161,6 +175,7 @@ impl Server {
         let State::AwaitConfirm {
             peer,
             first_contact,
+            v2,
         } = self.state
         else {
             return;
@@ -168,10 +183,9 @@ impl Server {
         if confirm.peer_id != peer {
             return self.fail(Failure::PeerChanged);
         }
-        if confirm.v2.is_some() {
-            // We accepted version 1.
+        if let Err(reason) = check_confirm(v2.as_ref(), confirm.v2.as_ref()) {
             let failure = Failure::Unexpected(Kind::Confirm);
-            return self.handle_refused(Diagnosis::MODE_NOT_OFFERED, failure);
+            return self.handle_refused(reason, failure);
         }
         if let (true, Err(error)) = (first_contact, confirm.first_contact_mtu()) {
             return self.handle_refused(Diagnosis::CONFIGURATION, Failure::Damaged(error));
@@ -182,6 +196,7 @@ impl Server {
             first_contact,
             link,
             element,
+            v2: confirm.v2,
         };
         if first_contact {
             self.state = State::Connecting(peer);

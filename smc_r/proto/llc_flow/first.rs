@@ -8,7 +8,8 @@ use super::{
     Flow,
     LinkFailure,
     Note,
-    Phase, //
+    Phase,
+    Version, //
 };
 use crate::{
     group::{
@@ -147,7 +148,10 @@ impl Flow {
             link: link.number?,
             user_id: self.params.user_id.to_be_bytes(),
             max_links: self.max_links,
-            max_connections: 0,
+            max_connections: match self.params.version {
+                Version::One => 0,
+                Version::Two { .. } => u8::try_from(self.params.max_connections).unwrap_or(u8::MAX),
+            },
         }))
     }
 
@@ -183,7 +187,11 @@ impl Flow {
         if let Err(diagnosis) = self.check_confirm_link(at, message) {
             return self.refuse_link(diagnosis, true, false);
         }
-        self.max_links = self.params.max_links.min(message.max_links.max(2));
+        let least = match self.params.version {
+            Version::One => 2,
+            Version::Two { .. } => 1,
+        };
+        self.max_links = self.params.max_links.min(message.max_links.max(least));
         let Some(link) = self.link_mut(at) else {
             return;
         };
@@ -192,6 +200,9 @@ impl Flow {
         let link = *link;
         if let Some(reply) = self.confirm_link(&link, true) {
             self.send(at, &reply, Some(Note::ConfirmLinkReply));
+        }
+        if self.max_links < 2 {
+            return self.complete(now);
         }
         self.phase = Phase::Adding {
             until: now.after(self.params.timing.add_link_request),
@@ -212,6 +223,9 @@ impl Flow {
         }
         if message.max_links != 0 {
             self.max_links = self.max_links.min(message.max_links);
+        }
+        if self.max_links < 2 {
+            return self.complete(now);
         }
         self.offer_link(at, now);
     }

@@ -22,13 +22,15 @@
 //!
 //! For now a group has one link, [`LinkIx::FIRST`]. The server offers a second one all the same,
 //! because RFC 7609 (and Linux) clients wait for that; should the client accept, it is deleted at
-//! once. A client refuses every offer.
+//! once. A client refuses every offer. In version 2 the two sides may agree on one link, and then
+//! nothing is offered.
 
 mod first;
 mod links;
 mod queue;
 mod receive;
 mod rkey;
+mod v2;
 
 use crate::{
     group::{
@@ -41,7 +43,6 @@ use crate::{
     },
     handshake::LinkResult,
     llc::{
-        self,
         DeleteReason,
         Llc, //
     },
@@ -51,6 +52,7 @@ use crate::{
         Time, //
     },
     wire::{
+        ByteOrder,
         Gid,
         LinkNum,
         Mac, //
@@ -70,6 +72,10 @@ use links::{
 };
 use queue::Queue;
 use rkey::OwnExchange;
+pub use v2::{
+    Frame,
+    FRAME_MAX, //
+};
 
 /// Sends that wait to be posted.
 const SENDS_MAX: usize = 16;
@@ -81,7 +87,7 @@ const REPLIES_MAX: usize = 8;
 /// Events that wait to be taken.
 const EVENTS_MAX: usize = 20;
 
-/// Most events that one call leads to: a DELETE RKEY names eight buffers.
+/// Most events that one call leads to: a DELETE RKEY of version 1 names eight buffers.
 const EVENTS_PER_CALL: usize = 12;
 
 /// Most RKEY exchanges of our own that wait in line, the one under way included.
@@ -90,14 +96,28 @@ pub const OWN_EXCHANGES_MAX: usize = 16;
 /// Most often that a CONFIRM RKEY is sent for one buffer.
 pub const CONFIRM_RKEY_TRIES: u8 = 3;
 
+/// Version of SMC-R that a link group speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Version 1, that of RFC 7609.
+    One,
+    /// Version 2.
+    Two {
+        /// There is no gateway between the two ends.
+        direct: bool,
+    },
+}
+
 /// What a link group is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowParams {
     /// Our role.
     pub role: Role,
-    /// Most links that we can handle, 2 to 8; goes into CONFIRM LINK.
+    /// The version that CLC has chosen.
+    pub version: Version,
+    /// Most links that we can handle, 2 to 8, and in version 2 also 1; goes into CONFIRM LINK.
     pub max_links: u8,
-    /// Most connections that the group takes.
+    /// Most connections that the group takes; in version 2 as CLC has agreed, at most 255.
     pub max_connections: u16,
     /// Shown to the peer in CONFIRM LINK, for display only.
     pub user_id: u32,
@@ -117,7 +137,7 @@ pub struct Outgoing {
     /// The link to post it on.
     pub link: LinkIx,
     /// The message: a SEND of exactly these bytes, with the solicited bit.
-    pub message: [u8; llc::LEN],
+    pub message: Frame,
     /// If present, the driver has to report the completion with [`Flow::handle_sent`].
     pub note: Option<Note>,
 }
@@ -285,6 +305,8 @@ pub struct Flow {
     links: [Option<Link>; MAX_LINKS],
     numbers: LinkNums,
     max_links: u8,
+    /// The byte order of lengths of version 2.
+    order: ByteOrder,
     /// Server: what ADD LINK offers.
     offered: Option<Offered>,
     /// Server: the link that is being deleted.
@@ -309,6 +331,7 @@ impl Flow {
             links: [const { None }; MAX_LINKS],
             numbers: LinkNums::new(),
             max_links: params.max_links,
+            order: v2::FIRST_ORDER,
             offered: None,
             deleting: None,
             waiting_delete: None,
@@ -343,6 +366,11 @@ impl Flow {
         matches!(self.phase, Phase::Ending { .. } | Phase::Down)
     }
 
+    /// The version that the group speaks.
+    pub const fn version(&self) -> Version {
+        self.params.version
+    }
+
     /// Most links that the group may have, as far as it is known now.
     pub const fn max_links(&self) -> u8 {
         self.max_links
@@ -350,13 +378,21 @@ impl Flow {
 
     /// The active link whose far end is this queue pair: the one which CLC names on a subsequent
     /// contact.
+    ///
+    /// In version 2 the GID alone names the port.
     pub fn find_link(&self, peer: &LinkEnd) -> Option<LinkIx> {
-        self.find(|link| link.peer.same_queue_pair(peer))
+        self.find(|link| match self.params.version {
+            Version::One => link.peer.same_queue_pair(peer),
+            Version::Two { .. } => link.peer.gid == peer.gid && link.peer.qp == peer.qp,
+        })
     }
 
     /// An active link whose far end is on this port: one that fits a Proposal.
     pub fn find_port(&self, mac: Mac, gid: Gid) -> Option<LinkIx> {
-        self.find(|link| link.peer.same_port(mac, gid))
+        self.find(|link| match self.params.version {
+            Version::One => link.peer.same_port(mac, gid),
+            Version::Two { .. } => link.peer.gid == gid,
+        })
     }
 
     fn find(&self, matches: impl Fn(&Link) -> bool) -> Option<LinkIx> {
@@ -518,7 +554,11 @@ impl Flow {
     }
 
     fn send(&mut self, link: LinkIx, message: &Llc, note: Option<Note>) {
-        let message = message.emit();
+        let message = self.frame(message);
+        self.send_frame(link, message, note);
+    }
+
+    fn send_frame(&mut self, link: LinkIx, message: Frame, note: Option<Note>) {
         self.sends.push(Outgoing {
             link,
             message,

@@ -5,6 +5,7 @@
 use super::{
     Flow,
     Phase,
+    Version,
     EVENTS_PER_CALL,
     REPLIES_MAX, //
 };
@@ -39,6 +40,9 @@ impl Flow {
         {
             return self.drop_message();
         }
+        if let Version::Two { .. } = self.params.version {
+            return self.receive_v2(link, message, peers, now);
+        }
         match Llc::parse(message) {
             Ok(message) => self.dispatch(link, &message, peers, now),
             Err(error) => match error.reaction() {
@@ -62,9 +66,8 @@ impl Flow {
                 self.handle_rkey_deleted(message, now);
             }
             Llc::DeleteRkey(message) => self.handle_delete_rkey(link, message, peers),
-            // Continuations belong to exchanges between groups of more links, and version 2 types
-            // to links of version 2.
-            _ => self.drop_message(),
+            // Continuations belong to exchanges between groups of more links.
+            Llc::AddLinkCont(_) | Llc::ConfirmRkeyCont(_) => self.drop_message(),
         }
     }
 

@@ -199,6 +199,17 @@ impl Flow {
         }
     }
 
+    /// The peer's answer to our DELETE RKEY, which does not say which.
+    pub(super) fn rkey_deleted(&mut self, now: Time) {
+        let own = self.own.first_mut().copied();
+        match own.map(|own| (own.kind, own.progress, own.id)) {
+            Some((Kind::Delete(_), Progress::Sent(_), id)) => {
+                self.finish_own(Event::RkeyDeleted(id), now);
+            }
+            _ => self.drop_message(),
+        }
+    }
+
     /// The peer announces a buffer.
     pub(super) fn handle_confirm_rkey(
         &mut self,

@@ -127,7 +127,7 @@ fn offer_v1() -> impl Strategy<Value = OfferV1> {
 }
 
 fn offer_v2() -> impl Strategy<Value = OfferV2> {
-    let gid = v4_gid();
+    let gid = prop_oneof![v4_gid(), port_gid()];
     (vec(eid(), 1..=8), release(255), gid).prop_map(|(eids, (release, limits), gid)| OfferV2 {
         eids: List::from_slice(&eids),
         release,

@@ -94,6 +94,7 @@ fn peer(first_contact: bool) -> Peer {
         first_contact,
         link: end(Role::Server),
         element: element(Role::Server),
+        v2: None,
     }
 }
 

@@ -14,9 +14,12 @@ use smc_proto::{
         LinkEnd,
         Role, //
     },
+    handshake::OwnV2,
     wire::{
         AlertToken,
+        Eid,
         Gid,
+        List,
         Mac,
         MtuCode,
         ParseError,
@@ -73,5 +76,19 @@ pub fn proposal(id: PeerId) -> Proposal {
             prefixes: Prefixes::V4(Ipv4Subnet::of([192, 0, 2, 1], 24).unwrap()),
         }),
         v2: Err(ParseError::NotOffered),
+    }
+}
+
+/// What a host brings into negotiations of version 2: an ID of its own, and a common one.
+pub fn own_v2(role: Role, max_links: u8) -> OwnV2 {
+    let own: &[u8] = match role {
+        Role::Client => b"CLIENT.LAB",
+        Role::Server => b"SERVER.LAB",
+    };
+    OwnV2 {
+        eids: List::from_slice(&[own, b"LAB-EID-1"].map(|name| Eid::new(name).unwrap())),
+        max_connections: 255,
+        max_links,
+        host: [b'h'; 32],
     }
 }

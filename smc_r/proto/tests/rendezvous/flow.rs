@@ -43,6 +43,7 @@ use smc_proto::{
         RmbId,
         ShutDown,
         Unavailable,
+        Version,
         CONFIRM_RKEY_TRIES,
         OWN_EXCHANGES_MAX, //
     },
@@ -88,6 +89,7 @@ impl Engine {
         let mut engine = Self {
             flow: Flow::new(FlowParams {
                 role,
+                version: Version::One,
                 max_links: 2,
                 max_connections: 3,
                 user_id: 0x01020304,
@@ -341,6 +343,7 @@ fn server_confirms_and_offers() {
 fn server_without_a_spare_offers_its_own_end() {
     let mut flow = Flow::new(FlowParams {
         role: Role::Server,
+        version: Version::One,
         max_links: 2,
         max_connections: 3,
         user_id: 0,
@@ -933,6 +936,7 @@ fn a_wrong_echo_is_a_breach() {
 fn test_link_can_be_turned_off() {
     let mut flow = Flow::new(FlowParams {
         role: Role::Client,
+        version: Version::One,
         max_links: 2,
         max_connections: 3,
         user_id: 0,

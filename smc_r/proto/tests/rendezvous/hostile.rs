@@ -39,6 +39,7 @@ use smc_proto::{
         Server, //
     },
     llc::{
+        v2,
         DeleteReason,
         Llc, //
     },
@@ -47,9 +48,11 @@ use smc_proto::{
         Event,
         Flow,
         FlowParams,
+        Frame,
         Note,
         RmbId,
-        ShutDown, //
+        ShutDown,
+        Version, //
     },
     timer::{
         FlowTiming,
@@ -57,6 +60,7 @@ use smc_proto::{
         Time, //
     },
     wire::{
+        ByteOrder,
         Diagnosis,
         PeerId,
         RKey, //
@@ -67,9 +71,10 @@ use std::collections::{
     VecDeque, //
 };
 
-fn flow(role: Role) -> Flow {
+fn flow(role: Role, version: Version) -> Flow {
     let mut flow = Flow::new(FlowParams {
         role,
+        version,
         max_links: 2,
         max_connections: 255,
         user_id: 1,
@@ -78,6 +83,13 @@ fn flow(role: Role) -> Flow {
     });
     assert!(flow.add_connection());
     flow
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    prop_oneof![
+        Just(Version::One),
+        any::<bool>().prop_map(|direct| Version::Two { direct }),
+    ]
 }
 
 /// Something that happens to an engine whose peer is hostile.
@@ -95,7 +107,7 @@ enum Blow {
 
 fn blow() -> impl Strategy<Value = Blow> {
     let types = prop_oneof![
-        8 => prop::sample::select(vec![1u8, 2, 3, 4, 6, 7, 8, 9]),
+        8 => prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 7, 8, 9]),
         1 => any::<u8>(),
     ];
     prop_oneof![
@@ -112,10 +124,17 @@ fn blow() -> impl Strategy<Value = Blow> {
 }
 
 /// The peer's end in a message that fits, so that not all stops at the first check.
-fn plausible(role: Role, kind: u8, flags: u8, body: [u8; 8]) -> [u8; 44] {
-    let mut bytes = [0u8; 44];
+fn plausible(role: Role, version: Version, kind: u8, flags: u8, body: [u8; 8]) -> Vec<u8> {
+    let mut bytes = vec![0u8; 44];
     bytes[0] = kind;
     bytes[1] = 44;
+    if version != Version::One {
+        bytes[0] |= 0x20;
+        // Some are longer.
+        bytes.resize(44 + usize::from(body[7]) * 3, body[6]);
+        let len = bytes.len() as u16;
+        bytes[1..3].copy_from_slice(&len.to_le_bytes());
+    }
     bytes[3] = flags;
     bytes[4..12].copy_from_slice(&body);
     if kind == 1 {
@@ -135,11 +154,12 @@ proptest! {
     #[test]
     fn an_engine_survives_any_peer(
         server in any::<bool>(),
+        version in version(),
         blows in prop::collection::vec(blow(), 0..200),
         drain in any::<bool>(),
     ) {
         let role = if server { Role::Server } else { Role::Client };
-        let mut flow = flow(role);
+        let mut flow = flow(role, version);
         let mut slots = vec![PeerRmb::EMPTY; 300];
         let mut now = Time::from_millis(0);
         flow.start(end(role), end(role.peer()), None, now);
@@ -151,7 +171,7 @@ proptest! {
                     flow.handle_received(LinkIx::FIRST, &bytes, &mut table, now);
                 }
                 Blow::Plausible { kind, flags, body } => {
-                    let bytes = plausible(role, kind, flags, body);
+                    let bytes = plausible(role, version, kind, flags, body);
                     flow.handle_received(LinkIx::FIRST, &bytes, &mut table, now);
                 }
                 Blow::Time(span) => {
@@ -174,7 +194,10 @@ proptest! {
             prop_assert!(table.len() <= MAX_PEER_RMBS);
             if drain {
                 while let Some(send) = flow.poll_send() {
-                    prop_assert!(Llc::parse(&send.message).is_ok());
+                    match version {
+                        Version::One => prop_assert!(Llc::parse(&send.message).is_ok()),
+                        Version::Two { .. } => prop_assert!(v2::Llc::parse(&send.message).is_ok()),
+                    }
                 }
                 while let Some(event) = flow.poll_event() {
                     match event {
@@ -243,10 +266,11 @@ prop_assert_eq!(downs == 1, flow.is_over() && firsts < 2 && downs == 1);
 
     #[test]
     fn two_engines_agree_in_any_order(
+        version in version(),
         ops in prop::collection::vec(op(), 1..80),
         schedule in prop::collection::vec(any::<bool>(), 400),
     ) {
-        let mut pair = Pair::up();
+        let mut pair = Pair::up(version);
         let mut turns = schedule.into_iter().cycle();
         for op in ops {
             pair.operate(op);
@@ -301,6 +325,7 @@ fn actions(machine: &mut dyn Machine, now: Time) -> usize {
     outcomes
 }
 
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 enum Piece {
     Bytes(Vec<u8>),
@@ -397,7 +422,7 @@ struct Side {
     flow: Flow,
     slots: Vec<PeerRmb>,
     /// On their way to this side.
-    inbox: VecDeque<[u8; 44]>,
+    inbox: VecDeque<Frame>,
     own: BTreeMap<u16, Known>,
     next: u16,
     down: Option<DownReason>,
@@ -411,9 +436,9 @@ struct Pair {
 }
 
 impl Side {
-    fn new(role: Role) -> Self {
+    fn new(role: Role, version: Version) -> Self {
         Self {
-            flow: flow(role),
+            flow: flow(role, version),
             slots: vec![PeerRmb::EMPTY; 255],
             inbox: VecDeque::new(),
             own: BTreeMap::new(),
@@ -426,9 +451,9 @@ impl Side {
 
 impl Pair {
     /// A pair whose first contact is over.
-    fn up() -> Self {
+    fn up(version: Version) -> Self {
         let mut pair = Self {
-            sides: [Side::new(Role::Client), Side::new(Role::Server)],
+            sides: [Role::Client, Role::Server].map(|role| Side::new(role, version)),
             now: Time::from_millis(0),
         };
         for role in [Role::Client, Role::Server] {
@@ -500,8 +525,17 @@ impl Pair {
                     link: smc_proto::wire::LinkNum::new(1),
                     reason: DeleteReason::OPERATOR,
                 };
+                let mut bytes = [0; 44];
+                let message = match self.sides[0].flow.version() {
+                    Version::One => Llc::DeleteLink(wish).emit(),
+                    Version::Two { .. } => {
+                        let order = ByteOrder::Little;
+                        v2::Llc::DeleteLink(wish).emit(order, &mut bytes).unwrap();
+                        bytes
+                    }
+                };
                 let inbox = &mut self.side(Role::Server).inbox;
-                inbox.push_back(Llc::DeleteLink(wish).emit());
+                inbox.push_back(Frame::new(&message));
             }
         }
     }

@@ -10,4 +10,5 @@ mod pair;
 mod server;
 mod tables;
 mod talk;
+mod v2;
 mod world;

@@ -10,6 +10,8 @@ use crate::world::{
     went_down,
     Fate,
     Fault,
+    Setup,
+    Stack,
     World, //
 };
 use smc_proto::{
@@ -31,6 +33,26 @@ use smc_proto::{
 /// Long enough for all timers of a rendezvous.
 const LONG: u64 = 60_000;
 
+/// Version 1, version 2, and version 2 with Linux at either end.
+fn setups() -> [Setup; 5] {
+    [
+        Setup::V1,
+        Setup::V2,
+        Setup {
+            v2: Some(1),
+            ..Setup::V2
+        },
+        Setup {
+            client: Stack::Linux,
+            ..Setup::V2
+        },
+        Setup {
+            server: Stack::Linux,
+            ..Setup::V2
+        },
+    ]
+}
+
 fn faults() -> Vec<Fault> {
     use Role::{Client, Server};
     let mut all = vec![
@@ -51,16 +73,24 @@ fn faults() -> Vec<Fault> {
 }
 
 fn established() -> World {
-    let mut world = World::new(&[]);
+    established_with(Setup::V1)
+}
+
+fn established_with(setup: Setup) -> World {
+    let mut world = World::with(setup, &[]);
     world.run(1_000);
-    assert!(matches!(world.client.fate, Fate::Smc(_)));
+    assert!(matches!(world.client.fate, Fate::Smc(_)), "{setup:?}");
     assert!(matches!(world.server.fate, Fate::Smc(_)));
     world
 }
 
 #[test]
 fn first_contact() {
-    let mut world = established();
+    setups().into_iter().for_each(first_contact_with);
+}
+
+fn first_contact_with(setup: Setup) {
+    let mut world = established_with(setup);
     consistent(&world).unwrap();
     assert!(world.steps < 20, "{} steps", world.steps);
     assert!(world.now <= 2_000);
@@ -68,6 +98,8 @@ fn first_contact() {
         unreachable!();
     };
     assert!(server.first_contact && client.first_contact);
+    assert_eq!(server.v2.is_some(), setup.v2.is_some());
+    assert_eq!(client.v2.is_some(), setup.v2.is_some());
     assert!(!world.server.spare_held);
     for host in [&mut world.client, &mut world.server] {
         let held = host.claimed.unwrap();
@@ -86,7 +118,11 @@ fn first_contact() {
 
 #[test]
 fn subsequent_contact() {
-    let mut world = established();
+    setups().into_iter().for_each(subsequent_contact_with);
+}
+
+fn subsequent_contact_with(setup: Setup) {
+    let mut world = established_with(setup);
     world.reconnect();
     world.run(1_000);
     for host in [&world.client, &world.server] {
@@ -137,7 +173,11 @@ fn a_group_is_at_rest_between_tests_of_its_link() {
 
 #[test]
 fn buffers_are_announced_and_known() {
-    let mut world = established();
+    setups().into_iter().for_each(buffers_with);
+}
+
+fn buffers_with(setup: Setup) {
+    let mut world = established_with(setup);
     for id in 1..=3 {
         world.announce(Role::Client, RmbId(id));
         world.announce(Role::Server, RmbId(id));
@@ -153,8 +193,12 @@ fn buffers_are_announced_and_known() {
 
 #[test]
 fn either_side_can_end_the_group() {
-    for role in [Role::Client, Role::Server] {
-        let mut world = established();
+    let roles = [Role::Client, Role::Server];
+    for (role, setup) in roles
+        .into_iter()
+        .flat_map(|role| setups().map(|setup| (role, setup)))
+    {
+        let mut world = established_with(setup);
         world.shut_down(role);
         world.run(LONG);
         consistent(&world).unwrap();
@@ -197,10 +241,14 @@ struct Tally {
 
 impl Tally {
     fn run(&mut self, faults: &[(usize, Fault)]) {
-        let mut world = World::new(faults);
+        self.run_with(Setup::V1, faults);
+    }
+
+    fn run_with(&mut self, setup: Setup, faults: &[(usize, Fault)]) {
+        let mut world = World::with(setup, faults);
         world.run(LONG);
         if let Err(error) = consistent(&world) {
-            panic!("{faults:?}: {error}");
+            panic!("{setup:?} {faults:?}: {error}");
         }
         match world.client.fate {
             Fate::Smc(_) => self.smc += 1,
@@ -221,18 +269,20 @@ impl Tally {
 
 #[test]
 fn one_fault_at_any_moment() {
-    let steps = established().steps;
-    let mut tally = Tally::default();
-    for fault in faults() {
-        for step in 0..=steps {
-            tally.run(&[(step, fault)]);
+    for setup in setups() {
+        let steps = established_with(setup).steps;
+        let mut tally = Tally::default();
+        for fault in faults() {
+            for step in 0..=steps {
+                tally.run_with(setup, &[(step, fault)]);
+            }
         }
+        // The faults have to matter, and not always in the same way.
+        assert!(
+            tally.smc > 50 && tally.tcp > 10 && tally.failed > 50,
+            "{setup:?}: {tally:?}"
+        );
     }
-    // The faults have to matter, and not always in the same way.
-    assert!(
-        tally.smc > 50 && tally.tcp > 10 && tally.failed > 50,
-        "{tally:?}"
-    );
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn peer(first_contact: bool) -> Peer {
         first_contact,
         link: end(Role::Client),
         element: element(Role::Client),
+        v2: None,
     }
 }
 

@@ -212,5 +212,6 @@ pub fn local(role: Role) -> Local {
     Local {
         link: end(role),
         element: element(role),
+        v2: None,
     }
 }

@@ -8,6 +8,7 @@
 use crate::facts::{
     element,
     end,
+    own_v2,
     proposal, //
 };
 use smc_proto::{
@@ -19,6 +20,7 @@ use smc_proto::{
         Role, //
     },
     handshake::{
+        accept_subsequent,
         crossed_decline,
         Action,
         Client,
@@ -36,10 +38,12 @@ use smc_proto::{
         Event,
         Flow,
         FlowParams,
+        Frame,
         Note,
         Outgoing,
         RmbId,
-        ShutDown, //
+        ShutDown,
+        Version, //
     },
     timer::{
         FlowTiming,
@@ -61,6 +65,7 @@ const LINK_DELAY: u64 = 1;
 const RETRIES: u64 = 1_500;
 
 /// How a connection stands on one host.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The rendezvous is under way.
@@ -94,6 +99,71 @@ pub enum Fault {
     GoesDumb(Role),
 }
 
+/// How a host behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stack {
+    /// As we do.
+    Ours,
+    /// As far as the peer sees it, like Linux on a little-endian machine.
+    Linux,
+}
+
+impl Stack {
+    fn handshake(self) -> HandshakeTiming {
+        match self {
+            Self::Ours => HandshakeTiming::DEFAULT,
+            Self::Linux => HandshakeTiming {
+                clc: 6_000,
+                decline: 1_000,
+                ..HandshakeTiming::DEFAULT
+            },
+        }
+    }
+
+    fn flow(self) -> FlowTiming {
+        match self {
+            Self::Ours => FlowTiming::DEFAULT,
+            Self::Linux => FlowTiming {
+                confirm_link_reply: 2_000,
+                confirm_link_request: 4_000,
+                add_link_request: 2_000,
+                reply: 2_000,
+                test_link_reply: 2_000,
+                ..FlowTiming::DEFAULT
+            },
+        }
+    }
+}
+
+/// What the two hosts are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Most links that they agree on in version 2; none for version 1.
+    pub v2: Option<u8>,
+    pub client: Stack,
+    pub server: Stack,
+}
+
+impl Setup {
+    pub const V1: Self = Self {
+        v2: None,
+        client: Stack::Ours,
+        server: Stack::Ours,
+    };
+
+    pub const V2: Self = Self {
+        v2: Some(2),
+        ..Self::V1
+    };
+
+    fn stack(&self, role: Role) -> Stack {
+        match role {
+            Role::Client => self.client,
+            Role::Server => self.server,
+        }
+    }
+}
+
 /// Something on its way.
 #[derive(Debug, Clone)]
 enum Happening {
@@ -106,7 +176,7 @@ enum Happening {
     },
     Llc {
         to: Role,
-        message: [u8; 44],
+        message: Frame,
     },
     Sent {
         to: Role,
@@ -142,6 +212,7 @@ impl Machine {
 
 /// One host: a driver in miniature.
 pub struct Host {
+    setup: Setup,
     role: Role,
     id: PeerId,
     machine: Machine,
@@ -174,15 +245,15 @@ enum Deed {
 }
 
 impl Host {
-    fn new(role: Role, now: Time) -> Self {
+    fn new(setup: Setup, role: Role, now: Time) -> Self {
+        let timing = setup.stack(role).handshake();
         let id = PeerId([role as u8 + 1; 8]);
         let machine = match role {
-            Role::Client => Machine::Client(Box::new(Client::new(id, HandshakeTiming::DEFAULT))),
-            Role::Server => {
-                Machine::Server(Box::new(Server::new(id, HandshakeTiming::DEFAULT, now)))
-            }
+            Role::Client => Machine::Client(Box::new(Client::new(id, timing))),
+            Role::Server => Machine::Server(Box::new(Server::new(id, timing, now))),
         };
         Self {
+            setup,
             role,
             id,
             machine,
@@ -205,20 +276,48 @@ impl Host {
     }
 
     fn local(&self) -> Local {
+        let link = end(self.role);
+        let own = own_v2(self.role, self.setup.v2.unwrap_or(1));
+        let v2 = match &self.machine {
+            Machine::Client(client) => {
+                let offer = client.offer().expect("an offer");
+                offer.v2.map(|v2| own.confirm(&v2, link.gid, true))
+            }
+            Machine::Server(server) => {
+                let proposal = server.proposal().expect("a Proposal");
+                let chosen = proposal.choose(
+                    |offer| {
+                        let eid = own.common_eid(offer)?;
+                        Ok(Some(if self.subsequent {
+                            accept_subsequent(eid)
+                        } else {
+                            own.accept_first(offer, eid, true)
+                        }))
+                    },
+                    || Ok(None),
+                );
+                chosen.expect("an offer that fits")
+            }
+        };
         Local {
-            link: end(self.role),
+            link,
             element: element(self.role),
+            v2,
         }
     }
 
     fn new_flow(&self) -> Flow {
         let mut flow = Flow::new(FlowParams {
             role: self.role,
-            max_links: 2,
+            version: match self.setup.v2 {
+                None => Version::One,
+                Some(_) => Version::Two { direct: true },
+            },
+            max_links: self.setup.v2.unwrap_or(2),
             max_connections: 255,
             user_id: 7,
             seed: 99,
-            timing: FlowTiming::DEFAULT,
+            timing: self.setup.stack(self.role).flow(),
         });
         assert!(flow.add_connection());
         flow
@@ -298,6 +397,7 @@ impl Host {
     fn contact(&mut self, now: Time) {
         let refuse = core::mem::take(&mut self.refuse);
         let local = self.local();
+        assert_eq!(local.v2.is_some(), self.setup.v2.is_some());
         let contact = match (&self.machine, refuse) {
             (_, true) => Contact::Refuse(Diagnosis::MEMORY),
             (Machine::Server(_), _) if self.subsequent => {
@@ -457,8 +557,28 @@ pub fn hello(role: Role) -> Vec<u8> {
     }
 }
 
+/// The bytes in which a host sends a message.
+fn on_the_wire(stack: Stack, version: Version, frame: Frame) -> Frame {
+    if stack == Stack::Ours || version == Version::One {
+        return frame;
+    }
+    let mut bytes = frame.to_vec();
+    let len = bytes.len() as u16;
+    bytes[1..3].copy_from_slice(&len.to_le_bytes());
+    match (bytes[0], bytes[3] & 0x80 != 0) {
+        // The keys of the request are not repeated.
+        (0x29, true) => bytes[8..].fill(0),
+        // The number of keys is in the same order as the length. A peer that does not know the
+        // order yet would have sent zero.
+        (0x22, false) => assert_eq!(bytes[70..72], [0, 0]),
+        _ => {}
+    }
+    Frame::new(&bytes)
+}
+
 /// Both hosts and all that is between them.
 pub struct World {
+    setup: Setup,
     pub now: u64,
     pub client: Host,
     pub server: Host,
@@ -476,11 +596,17 @@ impl World {
     /// Two hosts with a TCP connection, the client about to propose. At the steps with the given
     /// numbers something goes wrong.
     pub fn new(faults: &[(usize, Fault)]) -> Self {
+        Self::with(Setup::V1, faults)
+    }
+
+    /// The same between hosts of any kind.
+    pub fn with(setup: Setup, faults: &[(usize, Fault)]) -> Self {
         let start = Time::from_millis(1_000);
         let mut world = Self {
+            setup,
             now: 1_000,
-            client: Host::new(Role::Client, start),
-            server: Host::new(Role::Server, start),
+            client: Host::new(setup, Role::Client, start),
+            server: Host::new(setup, Role::Server, start),
             queue: Vec::new(),
             sequence: 0,
             link_broken: false,
@@ -549,13 +675,12 @@ impl World {
         if sender_up && receiver_up && !self.link_broken {
             if !dumb {
                 let at = self.now + LINK_DELAY;
-                self.push(
-                    at,
-                    Happening::Llc {
-                        to,
-                        message: send.message,
-                    },
-                );
+                let version = match self.setup.v2 {
+                    None => Version::One,
+                    Some(_) => Version::Two { direct: true },
+                };
+                let message = on_the_wire(self.setup.stack(role), version, send.message);
+                self.push(at, Happening::Llc { to, message });
             }
             let at = self.now + 2 * LINK_DELAY;
             self.push(
@@ -719,7 +844,7 @@ impl World {
         let now = Time::from_millis(self.now);
         assert!(self.queue.is_empty(), "the first connection is at rest");
         for role in [Role::Client, Role::Server] {
-            let fresh = Host::new(role, now);
+            let fresh = Host::new(self.setup, role, now);
             let host = self.host(role);
             host.machine = fresh.machine;
             host.fate = Fate::Pending;
@@ -740,7 +865,13 @@ impl World {
         let Machine::Client(client) = &mut self.client.machine else {
             unreachable!();
         };
-        client.propose(&proposal(id), now).unwrap();
+        let mut offers = proposal(id);
+        if let Some(max_links) = self.setup.v2 {
+            offers.version = 2;
+            let own = own_v2(Role::Client, max_links);
+            offers.v2 = Ok(own.offer(end(Role::Client).gid).unwrap());
+        }
+        client.propose(&offers, now).unwrap();
         self.run_host(Role::Client);
     }
 

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The forms that messages have on links of version 2.
+//!
+//! Most are those of version 1 under another type. What is longer is ADD LINK, which brings keys,
+//! and DELETE RKEY, which may name many; and a client asks for a link with REQUEST ADD LINK.
+
+use core::ops::Deref;
+
+use super::{
+    Event,
+    Flow,
+    Version,
+    EVENTS_PER_CALL, //
+};
+use crate::{
+    group::{
+        LinkIx,
+        PeerTable,
+        Role, //
+    },
+    llc::{
+        self,
+        v2::{
+            self,
+            AddLinkExt,
+            AddLinkV2,
+            DeleteRkeyV2,
+            RKeyWire,
+            RequestAddLink, //
+        },
+        Llc, //
+    },
+    timer::Time,
+    wire::{
+        ByteOrder,
+        Gid,
+        RKey,
+        Reaction, //
+    },
+};
+
+/// Longest message that we send: ADD LINK of version 2 without keys.
+pub const FRAME_MAX: usize = 72;
+
+/// A message as it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    bytes: [u8; FRAME_MAX],
+    len: u8,
+}
+
+impl Frame {
+    /// Copies a message; what is beyond [`FRAME_MAX`] is left out.
+    pub fn new(message: &[u8]) -> Self {
+        let mut bytes = [0; FRAME_MAX];
+        let mut len = 0u8;
+        for (to, from) in bytes.iter_mut().zip(message) {
+            *to = *from;
+            len = len.saturating_add(1);
+        }
+        Self { bytes, len }
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len.into()).unwrap_or_default()
+    }
+}
+
+impl Flow {
+    /// The bytes of a message in the form of the group's version.
+    pub(super) fn frame(&self, message: &Llc) -> Frame {
+        let Version::Two { direct } = self.params.version else {
+            return Frame::new(&message.emit());
+        };
+        let mut rkeys = [RKeyWire::from(RKey(0)); 8];
+        let message = match message {
+            Llc::ConfirmLink(llc) => v2::Llc::ConfirmLink(*llc),
+            Llc::AddLink(llc) => v2::Llc::AddLink(AddLinkV2 {
+                base: *llc,
+                ext: match llc.reject {
+                    Some(_) => None,
+                    None => Some(AddLinkExt {
+                        direct,
+                        target_gid: self
+                            .peer_end(LinkIx::FIRST)
+                            .map_or(Gid::default(), |end| end.gid),
+                        // Nothing is to be written over it: see the module's documentation.
+                        pairs: &[],
+                    }),
+                },
+            }),
+            Llc::DeleteLink(llc) => v2::Llc::DeleteLink(*llc),
+            Llc::ConfirmRkey(llc) => v2::Llc::ConfirmRkey(*llc),
+            Llc::TestLink(llc) => v2::Llc::TestLink(*llc),
+            Llc::DeleteRkey(llc) => {
+                let places = rkeys.iter_mut().zip(llc.rkeys.iter());
+                places.for_each(|(place, rkey)| *place = (*rkey).into());
+                v2::Llc::DeleteRkey(DeleteRkeyV2 {
+                    reply: llc.reply,
+                    negative: llc.negative,
+                    errors: u8::try_from(llc.error_mask.count_ones()).unwrap_or(0),
+                    rkeys: rkeys.get(..llc.rkeys.len()).unwrap_or_default(),
+                })
+            }
+            // Version 2 has neither, and nobody here asks for them.
+            Llc::AddLinkCont(_) | Llc::ConfirmRkeyCont(_) => return Frame::new(&[]),
+        };
+        self.frame_v2(&message)
+    }
+
+    fn frame_v2(&self, message: &v2::Llc<'_>) -> Frame {
+        let mut bytes = [0; FRAME_MAX];
+        let len = message.emit(self.order, &mut bytes).unwrap_or(0);
+        Frame::new(bytes.get(..len).unwrap_or_default())
+    }
+
+    /// A message came on a link of version 2.
+    pub(super) fn receive_v2(
+        &mut self,
+        link: LinkIx,
+        message: &[u8],
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) {
+        let (message, order) = match v2::Llc::parse(message) {
+            Ok(parsed) => parsed,
+            Err(error) if error.reaction() == Reaction::Drop => return self.drop_message(),
+            Err(_) => return self.violation(link, now),
+        };
+        match message {
+            v2::Llc::ConfirmLink(llc) => {
+                self.order = order;
+                self.handle_confirm_link(link, &llc, now);
+            }
+            v2::Llc::AddLink(llc) => self.handle_add_link(link, &llc.base, now),
+            v2::Llc::DeleteLink(llc) => self.handle_delete_link(link, &llc, now),
+            v2::Llc::TestLink(llc) => self.handle_test_link(link, &llc, now),
+            v2::Llc::ConfirmRkey(llc) if llc.reply => self.handle_rkey_confirmed(&llc, now),
+            v2::Llc::ConfirmRkey(llc) => self.handle_confirm_rkey(link, &llc, peers),
+            // Linux does not repeat the key. There is never more than one request of ours.
+            v2::Llc::DeleteRkey(llc) if llc.reply => self.rkey_deleted(now),
+            v2::Llc::DeleteRkey(llc) => self.handle_delete_rkey_v2(link, &llc, peers, now),
+            v2::Llc::RequestAddLink(llc) => self.handle_request_add_link(link, &llc),
+        }
+    }
+
+    /// The client asks for another link. There is none to offer.
+    fn handle_request_add_link(&mut self, link: LinkIx, message: &RequestAddLink<'_>) {
+        if message.reply || self.params.role == Role::Client || !self.is_usable() {
+            return self.drop_message();
+        }
+        self.counters.refused = self.counters.refused.saturating_add(1);
+        let refusal = self.frame_v2(&v2::Llc::RequestAddLink(RequestAddLink {
+            reply: true,
+            gids: &[],
+        }));
+        self.send_frame(link, refusal, None);
+    }
+
+    /// The peer takes buffers back, any number of them. The reply repeats as many keys as fit.
+    fn handle_delete_rkey_v2(
+        &mut self,
+        link: LinkIx,
+        message: &DeleteRkeyV2<'_>,
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) {
+        let mut unknown = 0u8;
+        let mut in_use = 0usize;
+        for rkey in message.rkeys {
+            match peers.remove(link, RKey::from(*rkey)) {
+                Some((slot, true)) => {
+                    in_use = in_use.saturating_add(1);
+                    if in_use > EVENTS_PER_CALL {
+                        // A peer that takes away so much that is in use is not sane any more.
+                        return self.violation(link, now);
+                    }
+                    self.event(Event::PeerRmbGone(slot));
+                }
+                Some((_, false)) => {}
+                None => unknown = unknown.saturating_add(1),
+            }
+        }
+        let repeated = message.rkeys.len().min(REPEATED_RKEYS);
+        let reply = self.frame_v2(&v2::Llc::DeleteRkey(DeleteRkeyV2 {
+            reply: true,
+            negative: unknown != 0,
+            errors: unknown,
+            rkeys: message.rkeys.get(..repeated).unwrap_or_default(),
+        }));
+        self.send_frame(link, reply, None);
+    }
+}
+
+/// Keys of DELETE RKEY for which a message of the ordinary length has room.
+const REPEATED_RKEYS: usize = (llc::LEN - 8) / 4;
+
+/// The byte order of lengths until the peer has shown its own.
+pub(super) const FIRST_ORDER: ByteOrder = ByteOrder::Big;
