@@ -41,6 +41,11 @@ impl<'a> Attrs<'a> {
             .map(|(_, value)| *value)
     }
 
+    /// The values of all attributes, for lists whose numbers mean nothing.
+    pub fn values(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        self.0.iter().map(|(_, value)| *value)
+    }
+
     fn fixed<const N: usize>(&self, kind: u16) -> Result<Option<[u8; N]>, Malformed> {
         self.bytes(kind)
             .map(|value| {

@@ -6,10 +6,12 @@ use netlink_packet_core::{
     NetlinkBuffer, NlasIterator, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP,
     NLM_F_DUMP_INTR, NLM_F_REQUEST,
 };
-use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_SOCK_DIAG};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 use socket2::SockRef;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 const NLMSG_ERROR: u16 = 2;
@@ -23,6 +25,9 @@ const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
+const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
+const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 
 /// The kernel answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -208,9 +213,93 @@ pub trait Source {
         attributes: &[u8],
     ) -> Result<(), Error>;
 
+    /// Carries out a command that has an answer.
+    fn query(
+        &mut self,
+        family: &'static str,
+        command: u8,
+        attributes: &[u8],
+    ) -> Result<Vec<Message>, Error>;
+
     /// The messages about sockets of a family; the request's payload is given.
     fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// Hands over what comes to a multicast group of a family, until that says `Break`.
+    fn events(
+        &mut self,
+        family: &'static str,
+        group: &'static str,
+        on_event: &mut dyn FnMut(Notice) -> ControlFlow<()>,
+    ) -> Result<(), Error>;
+
+    /// The way that packets to an address take.
+    fn route(&mut self, to: IpAddr) -> Result<Route, Error>;
 }
+
+/// What comes to a multicast group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A message.
+    Message(Message),
+    /// Messages were lost, since they came faster than they were read.
+    Lost,
+}
+
+/// The way that packets to an address take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The address belongs to this host.
+    pub local: bool,
+    /// Index of the interface that they leave by.
+    pub ifindex: u32,
+    /// The next router, if there is one in between.
+    pub gateway: Option<IpAddr>,
+    /// The address that they come from.
+    pub source: Option<IpAddr>,
+}
+
+impl Route {
+    fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+        let (header, attributes) = payload
+            .split_first_chunk::<RTMSG_LEN>()
+            .ok_or_else(|| Malformed("route is too short".into()))?;
+        let attrs = crate::attr::Attrs::parse(attributes)?;
+        // The address of a router of the other family has its family in front.
+        let via = attrs.bytes(RTA_VIA).and_then(|via| via.get(2..));
+        Ok(Self {
+            local: header[7] == RTN_LOCAL,
+            ifindex: attrs.u32(RTA_OIF)?.unwrap_or_default(),
+            gateway: attrs.bytes(RTA_GATEWAY).or(via).and_then(ip),
+            source: attrs.bytes(RTA_PREFSRC).and_then(ip),
+        })
+    }
+}
+
+/// Reads an address of 4 or 16 bytes.
+pub fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
+}
+
+/// The bytes of an address.
+pub fn ip_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+const RTM_GETROUTE: u16 = 26;
+const RTMSG_LEN: usize = 12;
+const RTN_LOCAL: u8 = 2;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTA_VIA: u16 = 18;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 
 struct Connection {
     socket: netlink_sys::Socket,
@@ -234,6 +323,17 @@ impl Connection {
         })
     }
 
+    /// The next datagram that the kernel sent. Other processes can send to our port as well.
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        loop {
+            match self.socket.recv_from_full() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok((_, sender)) if sender.port_number() != 0 => {}
+                result => return result.map(|(datagram, _)| datagram),
+            }
+        }
+    }
+
     /// Sends a request and gives its answer to `on_data`, until the end of it.
     fn transact(
         &mut self,
@@ -249,14 +349,9 @@ impl Connection {
             .map_err(|error| Error::System("netlink send", error))?;
         let mut interrupted = false;
         loop {
-            let (datagram, sender) = match self.socket.recv_from_full() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                result => result.map_err(|error| Error::System("netlink receive", error))?,
-            };
-            // Other processes can send to our port as well.
-            if sender.port_number() != 0 {
-                continue;
-            }
+            let datagram = self
+                .receive()
+                .map_err(|error| Error::System("netlink receive", error))?;
             for event in parse(&datagram, self.sequence, &mut interrupted)? {
                 match event {
                     Event::Data(payload) => on_data(payload)?,
@@ -307,8 +402,8 @@ impl Kernel {
         })
     }
 
-    /// The number of a family. Asking for it loads the module, if there is one to load.
-    fn family(&mut self, name: &'static str) -> Result<u16, Error> {
+    /// What the kernel says about a family. Asking for it loads the module, if there is one to load.
+    fn describe(&mut self, name: &'static str) -> Result<Vec<u8>, Error> {
         let mut attributes = Vec::new();
         push_attribute(
             &mut attributes,
@@ -316,12 +411,11 @@ impl Kernel {
             &[name.as_bytes(), &[0]].concat(),
         );
         let payload = generic_payload(CTRL_CMD_GETFAMILY, 1, &attributes);
-        let mut id = None;
+        let mut found = None;
         let answer = self
             .generic
             .transact(GENL_ID_CTRL, NLM_F_ACK, &payload, &mut |data| {
-                let message = Message::parse(data)?;
-                id = crate::attr::Attrs::parse(&message.attributes)?.u16(CTRL_ATTR_FAMILY_ID)?;
+                found = Some(Message::parse(data)?.attributes);
                 Ok(())
             });
         match answer {
@@ -329,8 +423,31 @@ impl Kernel {
                 Err(Error::NoFamily(name))
             }
             Err(error) => Err(error),
-            Ok(_) => Ok(id.ok_or_else(|| Malformed("family without a number".into()))?),
+            Ok(_) => Ok(found.ok_or_else(|| Malformed("no family in the answer".into()))?),
         }
+    }
+
+    /// The number of a family.
+    fn family(&mut self, name: &'static str) -> Result<u16, Error> {
+        let attributes = self.describe(name)?;
+        let id = crate::attr::Attrs::parse(&attributes)?.u16(CTRL_ATTR_FAMILY_ID)?;
+        Ok(id.ok_or_else(|| Malformed("family without a number".into()))?)
+    }
+
+    /// The number of a multicast group of a family.
+    fn group(&mut self, family: &'static str, group: &str) -> Result<u32, Error> {
+        let attributes = self.describe(family)?;
+        let groups = crate::attr::Attrs::parse(&attributes)?
+            .nest(CTRL_ATTR_MCAST_GROUPS)?
+            .unwrap_or_default();
+        for entry in groups.values() {
+            let entry = crate::attr::Attrs::parse(entry)?;
+            if entry.text(CTRL_ATTR_MCAST_GRP_NAME).as_deref() == Some(group) {
+                let id = entry.u32(CTRL_ATTR_MCAST_GRP_ID)?;
+                return Ok(id.ok_or_else(|| Malformed("group without a number".into()))?);
+            }
+        }
+        Err(Malformed(format!("{family} has no group {group}")).into())
     }
 }
 
@@ -352,6 +469,82 @@ impl Source for Kernel {
         self.generic
             .transact(id, NLM_F_ACK, &payload, &mut |_| Ok(()))
             .map(drop)
+    }
+
+    fn query(
+        &mut self,
+        family: &'static str,
+        command: u8,
+        attributes: &[u8],
+    ) -> Result<Vec<Message>, Error> {
+        let id = self.family(family)?;
+        let payload = generic_payload(command, 1, attributes);
+        let mut messages = Vec::new();
+        self.generic
+            .transact(id, NLM_F_ACK, &payload, &mut |data| {
+                messages.push(Message::parse(data)?);
+                Ok(())
+            })?;
+        Ok(messages)
+    }
+
+    fn events(
+        &mut self,
+        family: &'static str,
+        group: &'static str,
+        on_event: &mut dyn FnMut(Notice) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let number = self.group(family, group)?;
+        let connection = Connection::new(NETLINK_GENERIC)?;
+        let system = |call| move |error| Error::System(call, error);
+        connection
+            .socket
+            .add_membership(number)
+            .map_err(system("netlink membership"))?;
+        SockRef::from(&connection.socket)
+            .set_read_timeout(None)
+            .map_err(system("netlink option"))?;
+        loop {
+            let datagram = match connection.receive() {
+                Err(error) if error.raw_os_error() == Some(crate::sys::ENOBUFS) => {
+                    if on_event(Notice::Lost).is_break() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                datagram => datagram.map_err(system("netlink receive"))?,
+            };
+            // Nobody asked for what comes to a group, so it has no sequence number.
+            for event in parse(&datagram, 0, &mut false)? {
+                if let Event::Data(payload) = event {
+                    if on_event(Notice::Message(Message::parse(payload)?)).is_break() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn route(&mut self, to: IpAddr) -> Result<Route, Error> {
+        let (family, bits) = if to.is_ipv4() {
+            (AF_INET, 32)
+        } else {
+            (AF_INET6, 128)
+        };
+        let mut payload = vec![0; RTMSG_LEN];
+        payload[..2].copy_from_slice(&[family, bits]);
+        push_attribute(&mut payload, RTA_DST, &ip_bytes(to));
+        let mut route = None;
+        Connection::new(NETLINK_ROUTE)?.transact(
+            RTM_GETROUTE,
+            NLM_F_ACK,
+            &payload,
+            &mut |data| {
+                route = Some(Route::decode(data)?);
+                Ok(())
+            },
+        )?;
+        Ok(route.ok_or_else(|| Malformed("no route in the answer".into()))?)
     }
 
     fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
@@ -487,9 +680,43 @@ mod tests {
     fn the_kernel_knows_its_controller() {
         let mut kernel = Kernel::new().unwrap();
         assert_eq!(kernel.family("nlctrl").unwrap(), GENL_ID_CTRL);
+        assert!(kernel.group("nlctrl", "notify").is_ok());
+        assert!(kernel.group("nlctrl", "nothing").is_err());
         assert!(matches!(
             kernel.family("NO_SUCH_FAM"),
             Err(Error::NoFamily("NO_SUCH_FAM"))
         ));
+    }
+
+    #[test]
+    fn the_kernel_knows_the_way_to_itself() {
+        let route = Kernel::new()
+            .unwrap()
+            .route("127.0.0.1".parse().unwrap())
+            .unwrap();
+        assert!(route.local && route.ifindex != 0, "{route:?}");
+        assert_eq!(route.gateway, None);
+    }
+
+    #[test]
+    fn routes() {
+        let mut bytes = vec![0; RTMSG_LEN];
+        bytes[7] = 1;
+        push_attribute(&mut bytes, RTA_OIF, &7u32.to_ne_bytes());
+        push_attribute(
+            &mut bytes,
+            RTA_VIA,
+            &[10, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+        );
+        push_attribute(&mut bytes, RTA_PREFSRC, &[192, 0, 2, 1]);
+        let want = Route {
+            local: false,
+            ifindex: 7,
+            gateway: Some("fe80::1".parse().unwrap()),
+            source: Some("192.0.2.1".parse().unwrap()),
+        };
+        assert_eq!(Route::decode(&bytes), Ok(want));
+        assert!(Route::decode(&bytes[..11]).is_err());
+        assert_eq!(ip(&[1, 2, 3]), None);
     }
 }

@@ -143,7 +143,11 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
-            Error::NoSmc(error) => write!(f, "SMC is not available: {error}\n{}", sys::NO_SMC_HINT),
+            Error::NoSmc(error) => write!(
+                f,
+                "SMC is not available: {error}\nhint: {}",
+                sys::NO_SMC_HINT
+            ),
             Error::Exec(program, error) if error.kind() == io::ErrorKind::NotFound => {
                 write!(f, "{}: command not found", Path::new(program).display())
             }

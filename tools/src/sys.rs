@@ -2,8 +2,11 @@
 
 //! Questions to the running system.
 
+use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::fs;
 use std::io;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 /// Address family of SMC sockets.
@@ -18,9 +21,18 @@ pub const EACCES: i32 = 13;
 /// Not supported: a family without the command.
 pub const EOPNOTSUPP: i32 = 95;
 
+/// No room: events were lost.
+pub const ENOBUFS: i32 = 105;
+/// No such device.
+pub const ENODEV: i32 = 19;
+/// It is there already.
+pub const EEXIST: i32 = 17;
+/// Not a valid value.
+pub const EINVAL: i32 = 22;
+
 /// What to do when the family is missing.
 pub const NO_SMC_HINT: &str =
-    "hint: load the module with `modprobe smc_r` (or `modprobe smc` for the one of the kernel)";
+    "load the module with `modprobe smc_r` (or `modprobe smc` for the one of the kernel)";
 
 /// Whether an SMC socket can be created, which also loads the module if it can be loaded.
 pub fn smc_available() -> io::Result<()> {
@@ -39,9 +51,102 @@ pub fn interface(index: u32) -> Option<String> {
     if index == 0 {
         return None;
     }
-    let folder = std::fs::read_dir("/sys/class/net").ok()?;
+    let folder = fs::read_dir("/sys/class/net").ok()?;
     folder.filter_map(Result::ok).find_map(|entry| {
-        let text = std::fs::read_to_string(entry.path().join("ifindex")).ok()?;
+        let text = fs::read_to_string(entry.path().join("ifindex")).ok()?;
         (text.trim().parse() == Ok(index)).then(|| entry.file_name().to_string_lossy().into_owned())
     })
+}
+
+/// A line of a file of the kernel's.
+fn line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.lines().next()?.trim().to_string())
+}
+
+/// Names in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Largest packet of an interface, in bytes.
+pub fn mtu(interface: &str) -> Option<u32> {
+    line(&Path::new("/sys/class/net").join(interface).join("mtu"))?
+        .parse()
+        .ok()
+}
+
+/// An interface and those that it stands on, such as the card of a VLAN, each before what is below it.
+pub fn with_lowers(interface: &str) -> Vec<String> {
+    const MAX: usize = 64;
+    let mut found = vec![interface.to_string()];
+    let mut place = 0;
+    while let Some(name) = found.get(place).cloned() {
+        for entry in names(&Path::new("/sys/class/net").join(name)) {
+            if let Some(lower) = entry.strip_prefix("lower_") {
+                if found.len() < MAX && !found.iter().any(|name| name == lower) {
+                    found.push(lower.to_string());
+                }
+            }
+        }
+        place += 1;
+    }
+    found
+}
+
+/// A GID of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gid {
+    /// Place in the table.
+    pub index: u32,
+    /// The GID.
+    pub gid: Ipv6Addr,
+    /// What it is for, such as "RoCE v2".
+    pub kind: String,
+    /// Interface that it belongs to.
+    pub interface: Option<String>,
+}
+
+/// The GIDs of a port that are set.
+pub fn gids(device: &str, port: u8) -> Vec<Gid> {
+    let folder = Path::new("/sys/class/infiniband")
+        .join(device)
+        .join("ports")
+        .join(port.to_string());
+    let mut gids = Vec::new();
+    for name in names(&folder.join("gids")) {
+        let gid = line(&folder.join("gids").join(&name)).and_then(|text| text.parse().ok());
+        let (Ok(index), Some(gid)) = (name.parse(), gid) else {
+            continue;
+        };
+        if Ipv6Addr::is_unspecified(&gid) {
+            continue;
+        }
+        gids.push(Gid {
+            index,
+            gid,
+            kind: line(&folder.join("gid_attrs/types").join(&name)).unwrap_or_default(),
+            interface: line(&folder.join("gid_attrs/ndevs").join(&name)),
+        });
+    }
+    gids.sort_by_key(|gid| gid.index);
+    gids
+}
+
+/// Memory that is available, in bytes.
+pub fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }

@@ -9,6 +9,10 @@ use std::fmt;
 pub const GEN_FAMILY: &str = "SMC_GEN_NETLINK";
 /// Generic netlink family for the table of pnet ids.
 pub const PNET_FAMILY: &str = "SMC_PNETID";
+/// Generic netlink family of the module smc_r alone.
+pub const OWN_FAMILY: &str = "smc-rs";
+/// Its multicast group.
+pub const OWN_EVENTS: &str = "events";
 /// Message type of sock_diag requests and answers.
 pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
@@ -53,6 +57,47 @@ pub mod pnet {
     pub const ETHNAME: u16 = 2;
     pub const IBNAME: u16 = 3;
     pub const IBPORT: u16 = 4;
+}
+
+/// Commands and attributes of [`OWN_FAMILY`], as its description in Documentation/netlink/specs has
+/// them.
+pub mod own {
+    #![allow(missing_docs)]
+    pub const INFO_GET: u8 = 1;
+    pub const RULE_GET: u8 = 3;
+    pub const RULE_ADD: u8 = 4;
+    pub const RULE_DELETE: u8 = 5;
+    pub const RULE_FLUSH: u8 = 6;
+    pub const FALLBACK_GET: u8 = 7;
+    pub const DRAIN: u8 = 10;
+    pub const DRAIN_GET: u8 = 11;
+    pub const LINK_UP: u8 = 32;
+    pub const LINK_DOWN: u8 = 33;
+    pub const GROUP_ADDED: u8 = 34;
+    pub const GROUP_REMOVED: u8 = 35;
+    pub const FALLBACK: u8 = 36;
+
+    pub mod attr {
+        pub const VERSION: u16 = 1;
+        pub const NET_COOKIE: u16 = 3;
+        pub const RULE: u16 = 5;
+        pub const ALLOW: u16 = 6;
+        pub const SIDE: u16 = 7;
+        pub const ADDRESS: u16 = 8;
+        pub const PREFIX_LEN: u16 = 9;
+        pub const PORT_FIRST: u16 = 10;
+        pub const PORT_LAST: u16 = 11;
+        pub const CGROUP: u16 = 12;
+        pub const REASON: u16 = 13;
+        pub const PEER_REASON: u16 = 14;
+        pub const COUNT: u16 = 15;
+        pub const GROUP: u16 = 16;
+        pub const LINK: u16 = 17;
+        pub const DEVICE: u16 = 18;
+        pub const DEVICE_PORT: u16 = 19;
+        pub const UNDO: u16 = 20;
+        pub const CONNECTIONS: u16 = 21;
+    }
 }
 
 /// A number that has a name if it is one of those known.
@@ -111,6 +156,15 @@ named! {
     Role(u8) {
         0 => "client",
         1 => "server",
+    }
+}
+
+named! {
+    /// Side of a connection in [`OWN_FAMILY`], where 0 stands for both.
+    Side(u8) {
+        0 => "both",
+        1 => "client",
+        2 => "server",
     }
 }
 
@@ -200,6 +254,37 @@ impl Reason {
             0x0999_0003 => "buffer registration failed",
             _ => "unknown reason",
         }
+    }
+}
+
+impl Reason {
+    /// What can be done about it, as far as there is something.
+    pub fn advice(self) -> Option<&'static str> {
+        Some(match self.0 {
+            0x0101_0000 => "free memory, or lower net.smc.rmem and net.smc.wmem",
+            0x0201_0000 | 0x0202_0000 | 0x0999_0002 => {
+                "let RDMA packets (UDP port 4791) pass on both hosts; `smcctl check` looks at this one"
+            }
+            0x0300_0000 => "see whether a rule denies it (`smcctl rules`), and the addresses of the interface",
+            0x0301_0000 => {
+                "load the module on the peer and use SMC sockets there (`smc_run PROGRAM`); \
+                 a firewall in between may remove TCP option 254"
+            }
+            0x0302_0000 => "exempt the connection from IPsec",
+            0x0303_0000 | 0x0303_0002 => {
+                "give the interface an RDMA port of its network: see `smcctl devices`, \
+                 `smcctl pnet add`, or for software RDMA `rdma link add NAME type rxe netdev IFACE`"
+            }
+            0x0303_0008 => "give both hosts a common EID with `smcctl ueid add`",
+            0x0304_0000 => "use SMC-R, or SMC-D, on both hosts",
+            0x0306_0000 => "do not use TCP Fast Open in the program",
+            0x0307_0000 => "put both hosts into one IP subnet, or use SMC-R version 2 on both",
+            0x0308_0000 | 0x0309_0000 => "see the VLAN of the interface",
+            0x030a_0000 | 0x0400_0000 => "try again: a link group had just ended",
+            0x030e_0000 => "give the RDMA port a route to the peer",
+            0x0500_0000 => "look at the peer, with `smcctl why` there: it gave the reason",
+            _ => return None,
+        })
     }
 }
 

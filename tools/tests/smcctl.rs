@@ -7,8 +7,10 @@
 
 use clap::Parser;
 use smc_tools::ctl::{self, Cli, Failure, Output};
-use smc_tools::netlink::{push_attribute, Error, Message, Source};
-use smc_tools::uapi::{command, nest, pnet, GEN_FAMILY, PNET_FAMILY};
+use smc_tools::netlink::{push_attribute, Error, Message, Notice, Route, Source};
+use smc_tools::uapi::{command, nest, own, pnet, GEN_FAMILY, OWN_FAMILY, PNET_FAMILY};
+use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 type Damage = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
@@ -189,6 +191,56 @@ fn fallbacks() -> Vec<Message> {
         .into()
 }
 
+/// Lists of the module's own family.
+fn own_lists(number: u8) -> Vec<Message> {
+    let peer = |builder: Builder| {
+        let mut builder = builder;
+        push_attribute(&mut builder.0, 8, &[192, 0, 2, 2]);
+        builder
+    };
+    match number {
+        own::RULE_GET => {
+            let all = new().u32(5, 9).u8(6, 1).u8(7, 0);
+            let one = peer(new().u32(5, 1).u8(6, 0).u8(7, 2));
+            let one = one.u8(9, 24).u16(10, 80).u16(11, 90).u64(12, 4711);
+            vec![one.message(number), all.message(number)]
+        }
+        own::FALLBACK_GET => {
+            let v6 = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+            let mut other = new();
+            push_attribute(&mut other.0, 8, &v6);
+            let other = other.u8(7, 2).u32(13, 0x0500_0000).u64(15, 1);
+            let same = peer(new()).u8(7, 1).u32(13, 0x0301_0000).u64(15, 12);
+            vec![other.message(number), same.message(number)]
+        }
+        own::DRAIN_GET => vec![
+            new().text(18, "rxe_eth0").u8(19, 1).message(number),
+            new().u32(16, 0x100).u32(21, 17).message(number),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn events() -> Vec<Message> {
+    let group = || new().u64(3, 1).u32(16, 0x100).u8(7, 1);
+    let link = || group().u8(17, 1).text(18, "rxe_eth0").u8(19, 1);
+    let mut fallback = new()
+        .u64(3, 1)
+        .u8(7, 1)
+        .u32(13, 0x0500_0000)
+        .u32(14, 0x0303_0008);
+    push_attribute(&mut fallback.0, 8, &[192, 0, 2, 2]);
+    vec![
+        group().message(own::GROUP_ADDED),
+        link().message(own::LINK_UP),
+        // Of a module that is newer than this program.
+        group().message(99),
+        fallback.u16(10, 5201).message(own::FALLBACK),
+        link().message(own::LINK_DOWN),
+        group().message(own::GROUP_REMOVED),
+    ]
+}
+
 fn socket(state: u8, mode: u8, ports: (u16, u16), attributes: Builder) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[..3].copy_from_slice(&[43, state, mode]);
@@ -300,6 +352,7 @@ impl Source for Fake {
                         .message(1),
                 ]
             }
+            (OWN_FAMILY, _) => own_lists(number),
             _ => return Err(Error::NoFamily(family)),
         };
         if let Some(damage) = &self.damage {
@@ -313,6 +366,47 @@ impl Source for Fake {
     fn execute(&mut self, family: &'static str, number: u8, bytes: &[u8]) -> Result<(), Error> {
         self.executed.push((family, number, bytes.to_vec()));
         Ok(())
+    }
+
+    fn query(
+        &mut self,
+        family: &'static str,
+        number: u8,
+        bytes: &[u8],
+    ) -> Result<Vec<Message>, Error> {
+        self.executed.push((family, number, bytes.to_vec()));
+        match (family, number) {
+            (OWN_FAMILY, own::INFO_GET) => Ok(vec![new().text(1, "0.1.0").u64(3, 1).message(1)]),
+            (OWN_FAMILY, own::RULE_ADD) => Ok(vec![new().u32(5, 3).message(4)]),
+            _ => Err(Error::NoFamily(family)),
+        }
+    }
+
+    fn events(
+        &mut self,
+        _family: &'static str,
+        _group: &'static str,
+        on_event: &mut dyn FnMut(Notice) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        for message in events() {
+            let mut message = message;
+            if let Some(damage) = &self.damage {
+                message.attributes = damage(std::mem::take(&mut message.attributes));
+            }
+            if on_event(Notice::Message(message)).is_break() {
+                return Ok(());
+            }
+        }
+        let _ = on_event(Notice::Lost);
+        Ok(())
+    }
+
+    fn route(&mut self, _to: IpAddr) -> Result<Route, Error> {
+        Ok(Route {
+            ifindex: 0,
+            source: Some("192.0.2.1".parse().unwrap()),
+            ..Route::default()
+        })
     }
 
     fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
@@ -331,6 +425,7 @@ fn run_on(source: &mut Fake, args: &str, width: Option<u16>) -> Result<String, F
     let mut output = Output {
         writer: &mut bytes,
         width,
+        color: false,
         json: cli.json,
     };
     ctl::run(&cli.command, source, &mut output)?;
@@ -352,7 +447,7 @@ fn snapshot(name: &str, text: &str) {
     assert!(text == want, "{name} is now:\n{text}\nand was:\n{want}");
 }
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 13] = [
     "groups",
     "links",
     "devices",
@@ -362,6 +457,10 @@ const COMMANDS: [&str; 9] = [
     "ueid list",
     "pnet list",
     "handshake-limit",
+    "peers",
+    "rules list",
+    "drain --list",
+    "events",
 ];
 
 #[test]
@@ -378,7 +477,14 @@ fn output_for_people() {
 fn output_as_json() {
     for args in COMMANDS.iter().filter(|args| !args.contains("-e")) {
         let text = run(&format!("--json {args}"), None);
-        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        if *args == "events" {
+            // An object in each line.
+            for line in text.lines() {
+                serde_json::from_str::<serde_json::Value>(line).unwrap();
+            }
+        } else {
+            serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        }
         snapshot(&format!("{}.json", args.replace(' ', "_")), &text);
     }
 }
@@ -394,12 +500,14 @@ fn status() {
     snapshot("status.txt", &text);
     let mut value: serde_json::Value = serde_json::from_str(&run("status -j", None)).unwrap();
     assert!(value.as_object_mut().unwrap().remove("module").is_some());
+    assert_eq!(value["module_version"], "0.1.0");
     snapshot("status.json", &format!("{value:#}\n"));
 }
 
 #[test]
 fn tables_fit_eighty_columns() {
-    for args in COMMANDS {
+    // Events are lines of a log.
+    for args in COMMANDS.iter().filter(|args| **args != "events") {
         let text = run(args, Some(80));
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{args}: {line}");
@@ -423,6 +531,8 @@ fn filters() {
 #[test]
 fn changes_send_the_right_bytes() {
     let mut fake = Fake::default();
+    let group = "0a00f1";
+    let drain = format!("drain -g {group} -l 2");
     for args in [
         "ueid add LAB-EID-2",
         "ueid remove X",
@@ -432,9 +542,15 @@ fn changes_send_the_right_bytes() {
         "pnet flush",
         "handshake-limit on",
         "handshake-limit off",
+        "rules remove 7",
+        "rules flush",
+        "drain -d rxe0 -p 1 --undo",
+        &drain,
     ] {
         assert_eq!(run_on(&mut fake, args, None).unwrap(), "", "{args}");
     }
+    let add = "rules add deny --peer 2001:db8::/32 --port 80-90 --side server --cgroup 7 -n 5";
+    assert_eq!(run_on(&mut fake, add, None).unwrap(), "3\n");
     let eid = |id: &str| new().text(1, &format!("{id:<32}")).0;
     let want = [
         (GEN_FAMILY, 10, eid("LAB-EID-2")),
@@ -454,6 +570,21 @@ fn changes_send_the_right_bytes() {
         (PNET_FAMILY, 4, vec![]),
         (GEN_FAMILY, 17, vec![]),
         (GEN_FAMILY, 18, vec![]),
+        (OWN_FAMILY, 5, new().u32(5, 7).0),
+        (OWN_FAMILY, 6, vec![]),
+        (OWN_FAMILY, 10, {
+            let mut bytes = new().text(18, "rxe0").u8(19, 1).0;
+            push_attribute(&mut bytes, 20, &[]);
+            bytes
+        }),
+        (OWN_FAMILY, 10, new().u32(16, 0x0a00f1).u8(17, 2).0),
+        (OWN_FAMILY, 4, {
+            let mut bytes = new().u32(5, 5).u8(6, 0).u8(7, 2).0;
+            let address = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            push_attribute(&mut bytes, 8, &address);
+            let rest = new().u8(9, 32).u16(10, 80).u16(11, 90).u64(12, 7);
+            [bytes, rest.0].concat()
+        }),
     ];
     assert_eq!(fake.executed, want);
 }
@@ -471,6 +602,19 @@ fn bad_values_are_usage_errors() {
         "sockets -l -c",
         "handshake-limit maybe",
         "ueid add",
+        "rules add",
+        "rules add deny --peer 1.2.3.4/33",
+        "rules add deny -n 0",
+        "rules add deny --port 9-8",
+        "drain",
+        "drain -d rxe0 -g 1",
+        "drain -p 1",
+        "drain -g xyz",
+        "drain -g 1 -l 1 --undo",
+        "stats --count 1",
+        "stats --watch 0",
+        "why",
+        "why nonsense",
     ] {
         let args = std::iter::once("smcctl").chain(bad.split_whitespace());
         assert!(Cli::try_parse_from(args).is_err(), "{bad}");
@@ -482,6 +626,8 @@ fn failures_have_hints_and_statuses() {
     let cases = [
         (Error::NoFamily(GEN_FAMILY), 3, "modprobe smc_r"),
         (Error::NoFamily("sock_diag"), 3, "modprobe smc_diag"),
+        (Error::NoFamily(OWN_FAMILY), 3, "needs the module smc_r"),
+        (Error::Kernel(95, None), 1, "does not have this"),
         (Error::Kernel(1, None), 4, "CAP_NET_ADMIN"),
         (Error::Kernel(17, Some("id exists".into())), 1, "id exists"),
     ];
@@ -492,6 +638,45 @@ fn failures_have_hints_and_statuses() {
     }
     let pipe = Failure::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
     assert!(pipe.is_closed_pipe());
+}
+
+#[test]
+fn counters_again_and_again() {
+    let text = run("stats --watch 0.1 --count 2", Some(80));
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines.len() == 3 && lines[0].contains("SENT/s"), "{text}");
+    let text = run("-j stats --watch 0.1 --count 2", None);
+    for line in text.lines() {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&value["tx_bytes"], &value["connections"]),
+            (&0.into(), &34.into())
+        );
+    }
+    assert_eq!(text.lines().count(), 2);
+}
+
+/// A rule that denies is found, and said.
+#[test]
+fn why_not() {
+    let cli = Cli::try_parse_from(["smcctl", "-j", "why", "198.51.100.1"]).unwrap();
+    let mut bytes = Vec::new();
+    let mut output = Output {
+        writer: &mut bytes,
+        width: None,
+        color: false,
+        json: true,
+    };
+    let good = ctl::run(&cli.command, &mut Fake::default(), &mut output).unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(value["good"], good);
+    let names: Vec<_> = value["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| &step["name"])
+        .collect();
+    assert_eq!(names[..4], ["module", "rules", "route", "pnet id"]);
 }
 
 /// Whatever comes, there is an answer or an error, and no panic.
@@ -506,6 +691,11 @@ fn damaged_answers() {
         "sockets -e",
         "ueid list",
         "pnet list",
+        "peers",
+        "rules list",
+        "drain --list",
+        "events",
+        "why 192.0.2.2",
     ];
     let mut errors = 0;
     for args in commands {

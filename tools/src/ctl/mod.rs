@@ -2,21 +2,29 @@
 
 //! `smcctl`: its options, and what its commands do.
 
+mod check;
+pub mod own;
+mod selftest;
+pub mod status;
+pub mod steps;
 pub mod table;
 mod text;
+mod watch;
+pub mod why;
 
 use crate::model::device::Device;
 use crate::model::group::{Group, Link};
 use crate::model::socket::SocketInfo;
-use crate::model::stats::Stats;
-use crate::model::system::{self, PnetEntry, SystemInfo};
+use crate::model::system::{self, PnetEntry};
 use crate::netlink::{Error, Source};
 use crate::sys;
-use crate::uapi::{command, pnet, Mode, State, GEN_FAMILY, PNET_FAMILY};
+use crate::uapi::{command, pnet, Mode, State, GEN_FAMILY, OWN_FAMILY, PNET_FAMILY};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+
+pub use status::Status;
 
 /// Exit status of failures without one of their own.
 pub const EXIT_FAILURE: u8 = 1;
@@ -28,7 +36,7 @@ pub const EXIT_NOT_PERMITTED: u8 = 4;
 const AFTER_HELP: &str = "\
 Exit status:
   0  success
-  1  failure
+  1  failure; for why, check and selftest: something is in the way of SMC
   2  wrong usage
   3  SMC, or its part for this command, is not loaded
   4  not permitted; changes need CAP_NET_ADMIN";
@@ -36,8 +44,9 @@ Exit status:
 /// Show and set up SMC on this host.
 ///
 /// Works with every implementation that has the kernel's netlink interface for
-/// SMC. What is shown belongs to the network namespace of the caller, as far as
-/// the implementation tells namespaces apart.
+/// SMC; rules, drain and events need the module smc_r. What is shown belongs to
+/// the network namespace of the caller, as far as the implementation tells
+/// namespaces apart.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "smcctl", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Cli {
@@ -54,6 +63,20 @@ pub struct Cli {
 pub enum Command {
     /// Show a summary
     Status,
+    /// Tell whether connections to a peer can use SMC, and if not, what to do
+    ///
+    /// Looks at everything on this host that decides about it, in the order in which a connection
+    /// meets it. With --port, connects as well, and tells what became of that.
+    Why(why::WhyArgs),
+    /// Look for what keeps this host from using SMC
+    Check,
+    /// Make a connection over SMC inside this host, in network namespaces of its own
+    ///
+    /// Makes two namespaces, a pair of virtual cards and a software RDMA device (rdma_rxe) on each,
+    /// moves data over SMC, compares it, and takes everything away. Needs root, `ip` and `rdma`.
+    Selftest,
+    /// Show peers: connections over SMC and over TCP, and why the latter
+    Peers,
     /// Show link groups
     Groups,
     /// Show the links of the link groups
@@ -61,7 +84,9 @@ pub enum Command {
     /// Show RDMA devices and their ports
     Devices,
     /// Show counters of handshakes, fallbacks and data
-    Stats,
+    Stats(watch::StatsArgs),
+    /// Show events as they happen: links, link groups, fallbacks to TCP
+    Events(own::EventsArgs),
     /// Show sockets
     Sockets(SocketsArgs),
     /// Show or change the user-defined EIDs of this host, which SMC-Rv2 needs
@@ -70,6 +95,11 @@ pub enum Command {
     /// Show or change the table of pnet ids
     #[command(subcommand)]
     Pnet(PnetCommand),
+    /// Show or change the rules about which connections may use SMC
+    #[command(subcommand, visible_alias = "policy")]
+    Rules(own::RulesCommand),
+    /// Take a device, a link group or a link out of use without harm to its connections
+    Drain(own::DrainArgs),
     /// Show or set whether handshakes are limited under congestion
     HandshakeLimit {
         /// Set it; without this, show it
@@ -170,8 +200,12 @@ pub struct PnetAddArgs {
 pub enum Failure {
     /// The kernel, or the way to it.
     Netlink(Error),
+    /// The kernel, with a next step that depends on what was asked.
+    Refused(Error, &'static str),
     /// A value that the kernel would not take.
     Value(String),
+    /// Only root can do this.
+    NotRoot(&'static str),
     /// The output cannot be written.
     Output(io::Error),
 }
@@ -189,12 +223,21 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
+    /// What the kernel said, if it was the kernel.
+    fn error(&self) -> Option<&Error> {
+        match self {
+            Failure::Netlink(error) | Failure::Refused(error, _) => Some(error),
+            _ => None,
+        }
+    }
+
     /// The exit status for it.
     pub fn exit_code(&self) -> u8 {
-        match self {
-            Failure::Netlink(Error::NoFamily(_)) => EXIT_NOT_LOADED,
-            Failure::Netlink(Error::Kernel(sys::EPERM | sys::EACCES, _)) => EXIT_NOT_PERMITTED,
-            Failure::Value(_) => 2,
+        match (self, self.error()) {
+            (_, Some(Error::NoFamily(_))) => EXIT_NOT_LOADED,
+            (_, Some(Error::Kernel(sys::EPERM | sys::EACCES, _))) => EXIT_NOT_PERMITTED,
+            (Failure::NotRoot(_), _) => EXIT_NOT_PERMITTED,
+            (Failure::Value(_), _) => 2,
             _ => EXIT_FAILURE,
         }
     }
@@ -205,14 +248,25 @@ impl Failure {
     }
 
     fn hint(&self) -> Option<&'static str> {
+        match self.error() {
+            Some(Error::NoFamily(GEN_FAMILY | PNET_FAMILY)) => return Some(sys::NO_SMC_HINT),
+            Some(Error::NoFamily(OWN_FAMILY)) => {
+                return Some(
+                    "this needs the module smc_r (`modprobe smc_r`); the kernel's own \
+                     module smc does not have it",
+                )
+            }
+            Some(Error::NoFamily(_)) => return Some("load the module with `modprobe smc_diag`"),
+            Some(Error::Kernel(sys::EPERM | sys::EACCES, _)) => {
+                return Some("this needs CAP_NET_ADMIN; run it as root");
+            }
+            Some(Error::Kernel(sys::EOPNOTSUPP, _)) => {
+                return Some("the module that is loaded does not have this; see `smcctl status`");
+            }
+            _ => {}
+        }
         match self {
-            Failure::Netlink(Error::NoFamily(GEN_FAMILY | PNET_FAMILY)) => Some(sys::NO_SMC_HINT),
-            Failure::Netlink(Error::NoFamily(_)) => {
-                Some("hint: load the module with `modprobe smc_diag`")
-            }
-            Failure::Netlink(Error::Kernel(sys::EPERM | sys::EACCES, _)) => {
-                Some("hint: this needs CAP_NET_ADMIN; run it as root")
-            }
+            Failure::Refused(_, hint) => Some(hint),
             _ => None,
         }
     }
@@ -221,86 +275,14 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Netlink(error) => write!(f, "{error}")?,
+            Failure::Netlink(error) | Failure::Refused(error, _) => write!(f, "{error}")?,
             Failure::Value(message) => write!(f, "{message}")?,
+            Failure::NotRoot(why) => write!(f, "not permitted: {why}\nhint: run it as root")?,
             Failure::Output(error) => write!(f, "output: {error}")?,
         }
         self.hint()
             .into_iter()
-            .try_for_each(|hint| write!(f, "\n{hint}"))
-    }
-}
-
-/// The host in short.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Status {
-    /// Module that is loaded.
-    pub module: Option<&'static str>,
-    /// What it is capable of.
-    pub system: SystemInfo,
-    /// User-defined EIDs.
-    pub ueids: Vec<String>,
-    /// Handshakes are limited under congestion.
-    pub handshake_limit: Option<bool>,
-    /// RDMA devices.
-    pub devices: usize,
-    /// Ports that can be used.
-    pub active_ports: usize,
-    /// Link groups.
-    pub groups: usize,
-    /// Links.
-    pub links: usize,
-    /// Links that can be used.
-    pub active_links: usize,
-    /// Connections over SMC-R.
-    pub connections: u64,
-    /// Handshakes that succeeded so far.
-    pub handshakes: u64,
-    /// Handshakes that failed so far.
-    pub handshake_errors: u64,
-    /// Connections that fell back to TCP so far.
-    pub fallbacks: u64,
-}
-
-/// Takes the refusal of a command that an implementation does not have for the lack of an answer.
-fn if_supported<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
-    match answer {
-        Err(Error::Kernel(errno, _)) if errno == sys::EOPNOTSUPP => Ok(None),
-        other => other.map(Some),
-    }
-}
-
-impl Status {
-    fn read(source: &mut dyn Source) -> Result<Self, Error> {
-        let system = SystemInfo::read(source)?;
-        let devices = Device::read_all(source)?;
-        let ports = devices.iter().flat_map(|device| &device.ports);
-        let groups = Group::read_all(source)?;
-        let links = Link::read_all(source)?;
-        let stats = Stats::read(source)?;
-        Ok(Self {
-            module: sys::module(),
-            system,
-            ueids: if_supported(system::ueids(source))?.unwrap_or_default(),
-            handshake_limit: if_supported(system::handshake_limit(source))?.flatten(),
-            devices: devices.len(),
-            active_ports: ports.filter(|port| port.active).count(),
-            groups: groups.len(),
-            links: links.len(),
-            active_links: links.iter().filter(|link| link.state.0 == 3).count(),
-            connections: groups
-                .iter()
-                .map(|group| u64::from(group.connections))
-                .sum(),
-            handshakes: stats.smcr.handshakes(),
-            handshake_errors: stats
-                .client_handshake_errors
-                .saturating_add(stats.server_handshake_errors),
-            fallbacks: stats
-                .fallbacks
-                .client
-                .saturating_add(stats.fallbacks.server),
-        })
+            .try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }
 }
 
@@ -324,11 +306,31 @@ pub struct Output<'a> {
     pub writer: &'a mut dyn Write,
     /// Columns of the terminal, if it is one.
     pub width: Option<u16>,
+    /// Use colours.
+    pub color: bool,
     /// Print JSON.
     pub json: bool,
 }
 
 impl Output<'_> {
+    /// Prints a line at once: JSON without line breaks in it, or text.
+    fn line<T: Serialize + fmt::Display>(&mut self, value: &T) -> Result<(), Failure> {
+        if self.json {
+            serde_json::to_writer(&mut self.writer, value).map_err(io::Error::from)?;
+            self.writer.write_all(b"\n")?;
+        } else {
+            writeln!(self.writer, "{value}")?;
+        }
+        Ok(self.writer.flush()?)
+    }
+
+    /// Prints a report; tells whether it is good.
+    fn report(&mut self, report: &steps::Report) -> Result<bool, Failure> {
+        let (width, color) = (self.width, self.color);
+        self.print(report, |report| report.text(width, color))?;
+        Ok(report.good)
+    }
+
     fn print<T: Serialize>(
         &mut self,
         value: &T,
@@ -355,8 +357,30 @@ impl Output<'_> {
     }
 }
 
-/// Carries out a command.
+/// Carries out a command. Gives false if it found something wrong with the host, and said so.
 pub fn run(
+    command: &Command,
+    source: &mut dyn Source,
+    output: &mut Output<'_>,
+) -> Result<bool, Failure> {
+    match command {
+        Command::Why(args) => return why::run(args, source, output),
+        Command::Check => return check::run(source, output),
+        Command::Selftest => return selftest::run(source, output),
+        Command::Rules(command) => own::run_rules(command, source, output),
+        Command::Drain(args) => own::run_drain(args, source, output),
+        Command::Events(args) => own::run_events(args, source, output),
+        Command::Stats(args) => watch::run(args, source, output),
+        Command::Ueid(command) => run_ueid(command, source, output),
+        Command::Pnet(command) => run_pnet(command, source, output),
+        Command::HandshakeLimit { value } => run_limit(*value, source, output),
+        _ => show(command, source, output),
+    }?;
+    Ok(true)
+}
+
+/// The commands that only show something.
+fn show(
     command: &Command,
     source: &mut dyn Source,
     output: &mut Output<'_>,
@@ -367,27 +391,21 @@ pub fn run(
             let status = Status::read(source)?;
             output.print(&status, text::status)
         }
+        Command::Peers => {
+            let peers = own::Peer::read_all(source)?;
+            output.list("peers", &peers, |peers| text::peers(peers, width))
+        }
         Command::Groups => {
             let groups = Group::read_all(source)?;
             output.list("groups", &groups, |groups| text::groups(groups, width))
         }
         Command::Links => {
-            let mut links = Link::read_all(source)?;
-            links
-                .iter_mut()
-                .for_each(|link| link.interface = sys::interface(link.ifindex));
+            let links = read_links(source)?;
             output.list("links", &links, |links| text::links(links, width))
         }
         Command::Devices => {
-            let mut devices = Device::read_all(source)?;
-            for port in devices.iter_mut().flat_map(|device| &mut device.ports) {
-                port.interface = sys::interface(port.ifindex);
-            }
+            let devices = read_devices(source)?;
             output.list("devices", &devices, |devices| text::devices(devices, width))
-        }
-        Command::Stats => {
-            let stats = Stats::read(source)?;
-            output.print(&stats, |stats| text::stats(stats, width))
         }
         Command::Sockets(args) => {
             let mut sockets = SocketInfo::read_all(source)?;
@@ -396,21 +414,43 @@ pub fn run(
                 text::sockets(sockets, args.extended, width)
             })
         }
-        Command::Ueid(command) => run_ueid(command, source, output),
-        Command::Pnet(command) => run_pnet(command, source, output),
-        Command::HandshakeLimit { value } => {
-            let command = match value {
-                None => {
-                    let limit = system::handshake_limit(source)?;
-                    let object = std::collections::BTreeMap::from([("handshake_limit", limit)]);
-                    return output.print(&object, |_| format!("{}\n", text::switch(limit)));
-                }
-                Some(Switch::On) => command::ENABLE_HS_LIMITATION,
-                Some(Switch::Off) => command::DISABLE_HS_LIMITATION,
-            };
-            Ok(source.execute(GEN_FAMILY, command, &[])?)
-        }
+        _ => Ok(()),
     }
+}
+
+/// The links, with the names of their interfaces.
+pub(crate) fn read_links(source: &mut dyn Source) -> Result<Vec<Link>, Error> {
+    let mut links = Link::read_all(source)?;
+    for link in &mut links {
+        link.interface = sys::interface(link.ifindex);
+    }
+    Ok(links)
+}
+
+/// The devices, with the names of their interfaces.
+pub(crate) fn read_devices(source: &mut dyn Source) -> Result<Vec<Device>, Error> {
+    let mut devices = Device::read_all(source)?;
+    for port in devices.iter_mut().flat_map(|device| &mut device.ports) {
+        port.interface = sys::interface(port.ifindex);
+    }
+    Ok(devices)
+}
+
+fn run_limit(
+    value: Option<Switch>,
+    source: &mut dyn Source,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let command = match value {
+        None => {
+            let limit = system::handshake_limit(source)?;
+            let object = std::collections::BTreeMap::from([("handshake_limit", limit)]);
+            return output.print(&object, |_| format!("{}\n", text::switch(limit)));
+        }
+        Some(Switch::On) => command::ENABLE_HS_LIMITATION,
+        Some(Switch::Off) => command::DISABLE_HS_LIMITATION,
+    };
+    Ok(source.execute(GEN_FAMILY, command, &[])?)
 }
 
 fn run_ueid(
@@ -429,7 +469,9 @@ fn run_ueid(
         UeidCommand::Remove { eid } => (command::REMOVE_UEID, system::eid_attribute(eid)),
         UeidCommand::Flush => (command::FLUSH_UEID, Ok(Vec::new())),
     };
-    Ok(source.execute(GEN_FAMILY, number, &attributes.map_err(Failure::Value)?)?)
+    source
+        .execute(GEN_FAMILY, number, &attributes.map_err(Failure::Value)?)
+        .map_err(|error| Failure::Refused(error, "see `smcctl ueid list`; there is room for four"))
 }
 
 fn run_pnet(
@@ -459,7 +501,27 @@ fn run_pnet(
         PnetCommand::Remove { id } => (pnet::DEL, entry(id).attributes()),
         PnetCommand::Flush => (pnet::FLUSH, Vec::new()),
     };
-    Ok(source.execute(PNET_FAMILY, number, &attributes)?)
+    source
+        .execute(PNET_FAMILY, number, &attributes)
+        .map_err(|error| Failure::Refused(error, "see `smcctl pnet list`"))
+}
+
+/// The output to standard output: as wide as the terminal, and in colours if it is one.
+pub fn output<'a>(stdout: &'a mut io::StdoutLock<'static>, json: bool) -> Output<'a> {
+    let size = rustix::termios::tcgetwinsize(&*stdout).ok();
+    let terminal = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
+    Output {
+        width: output_width(terminal),
+        color: wants_color(stdout.is_terminal()),
+        json,
+        writer: stdout,
+    }
+}
+
+/// Colours are for terminals that have them, and for people who did not refuse them.
+fn wants_color(terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Columns to fill: what `COLUMNS` says, or the terminal, or no limit.

@@ -34,6 +34,28 @@ pub fn pairs(rows: &[(&str, String)]) -> String {
         .collect()
 }
 
+/// Breaks a text into lines of a terminal of so many columns, of which the first `indent` are taken.
+pub fn wrap(text: &str, width: Option<u16>, indent: usize) -> Vec<String> {
+    // Where next to nothing is left, lines that are too long are easier to read.
+    let room = width
+        .map(|width| usize::from(width).saturating_sub(indent))
+        .filter(|room| *room >= 16);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is always a line");
+        let length = line.chars().count() + 1 + word.chars().count();
+        if line.is_empty() {
+            line.push_str(word);
+        } else if room.is_some_and(|room| length > room) {
+            lines.push(word.to_string());
+        } else {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
 /// A number of bytes with a binary unit.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -132,6 +154,18 @@ mod tests {
         assert!(narrow.lines().all(|line| line.len() <= 20), "{narrow}");
         assert!(narrow.contains("words"));
         assert_eq!(table(&["A", "B"], Vec::new(), Some(80)), "A  B\n");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrap("one two  three", None, 0), ["one two three"]);
+        let lines = wrap("one two three four five six seven", Some(26), 8);
+        assert_eq!(lines, ["one two three four", "five six seven"]);
+        assert_eq!(
+            wrap("one two three four", Some(10), 8),
+            ["one two three four"]
+        );
+        assert_eq!(wrap("", Some(80), 0), [""]);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 //! Each command's output for people.
 
+use super::own::Peer;
 use super::table::{address, bytes, gid, pairs, table};
 use super::Status;
 use crate::model::device::Device;
 use crate::model::group::{Group, Link};
+use crate::model::own::{Drained, Rule};
 use crate::model::socket::{Cursor, SocketInfo};
 use crate::model::stats::{Buckets, Buffers, Stats, Technology, SIZES};
 use crate::model::system::PnetEntry;
@@ -41,7 +43,13 @@ pub(super) fn status(status: &Status) -> String {
         status.ueids.join(", ")
     };
     pairs(&[
-        ("Module", or_none(status.module)),
+        (
+            "Module",
+            match (&status.module, &status.module_version) {
+                (Some(module), Some(version)) => format!("{module} {version}"),
+                (module, _) => or_none(module.as_ref()),
+            },
+        ),
         ("Version", format!("{}.{}", system.version, system.release)),
         ("Host name", or_none(system.host.as_ref())),
         ("SMC-Rv2", yes(system.smcr_v2).into()),
@@ -423,4 +431,69 @@ pub(super) fn pnet(entries: &[PnetEntry], width: Option<u16>) -> String {
         })
         .collect();
     table(&["PNETID", "IFACE", "DEVICE", "PORT"], rows, width)
+}
+
+pub(super) fn rules(rules: &[Rule], width: Option<u16>) -> String {
+    let rows = rules
+        .iter()
+        .map(|rule| {
+            vec![
+                rule.number.to_string(),
+                if rule.allow { "allow" } else { "deny" }.into(),
+                rule.side.to_string(),
+                rule.peer.map_or("any".into(), |peer| peer.to_string()),
+                rule.ports.map_or("any".into(), |ports| ports.to_string()),
+                rule.cgroup.map_or("any".into(), |id| id.to_string()),
+            ]
+        })
+        .collect();
+    let titles = [">RULE", "ACTION", "SIDE", "PEER", "PORT", "CGROUP"];
+    table(&titles, rows, width)
+}
+
+pub(super) fn drained(items: &[Drained], width: Option<u16>) -> String {
+    let rows = items
+        .iter()
+        .map(|item| match item {
+            Drained::Port { device, port } => {
+                vec!["port".into(), format!("{device}/{port}"), NONE.into()]
+            }
+            Drained::Group { group, connections } => {
+                vec!["group".into(), group.clone(), connections.to_string()]
+            }
+        })
+        .collect();
+    table(&["DRAINED", "NAME", ">CONNS"], rows, width)
+}
+
+pub(super) fn peers(peers: &[Peer], width: Option<u16>) -> String {
+    let mut rows = Vec::new();
+    for peer in peers {
+        let head = [
+            peer.address.to_string(),
+            peer.smcr.to_string(),
+            peer.tcp.to_string(),
+        ];
+        if peer.fallbacks.is_empty() {
+            let rest = ["0".to_string(), NONE.into(), NONE.into()];
+            rows.push(head.iter().cloned().chain(rest).collect());
+        }
+        for fallback in &peer.fallbacks {
+            let rest = [
+                fallback.count.to_string(),
+                fallback.side.to_string(),
+                fallback.reason.to_string(),
+            ];
+            rows.push(head.iter().cloned().chain(rest).collect());
+        }
+    }
+    let titles = [
+        "PEER",
+        ">SMC-R",
+        ">TCP",
+        ">FALLBACKS",
+        "SIDE",
+        "LAST REASON",
+    ];
+    table(&titles, rows, width)
 }

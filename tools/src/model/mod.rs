@@ -4,6 +4,7 @@
 
 pub mod device;
 pub mod group;
+pub mod own;
 pub mod socket;
 pub mod stats;
 pub mod system;

@@ -1,0 +1,855 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `smcctl why`: what decides whether connections to a peer use SMC, in the order in which a
+//! connection meets it.
+//!
+//! Facts are collected first and judged then, so that the judgement can be tested.
+
+use super::steps::{Report, Step, Verdict};
+use super::{read_devices, read_links, Failure, Output};
+use crate::model::device::{Device, Port};
+use crate::model::group::Link;
+use crate::model::own::{self, Drained, PeerFallback, Rule};
+use crate::model::socket::{Fallback, SocketInfo};
+use crate::model::system::{self, PnetEntry, SystemInfo};
+use crate::netlink::{Error, Route, Source};
+use crate::sys::{self, Gid};
+use crate::uapi::{Mode, Reason, Side, State, OWN_FAMILY};
+use clap::Args;
+use serde::Serialize;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// The peer in question.
+#[derive(Clone, Debug, Args)]
+pub struct WhyArgs {
+    /// Address of the peer
+    pub address: IpAddr,
+    /// Connect to this port of the peer as well
+    #[arg(short, long)]
+    pub port: Option<u16>,
+}
+
+/// What became of a connection that was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It uses SMC.
+    Smc(Mode),
+    /// It is TCP.
+    Tcp(Fallback),
+    /// It could not be made.
+    Failed(String),
+    /// It was made, and nobody says what it is: smc_diag is missing.
+    Untold,
+}
+
+/// All that is known.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Address of the peer.
+    pub address: Option<IpAddr>,
+    /// Port in question.
+    pub port: Option<u16>,
+    /// Module that is loaded.
+    pub module: Option<String>,
+    /// Its version; only smc_r tells.
+    pub version: Option<String>,
+    /// What it is capable of.
+    pub system: SystemInfo,
+    /// User-defined EIDs.
+    pub ueids: Vec<String>,
+    /// The way to the peer.
+    pub route: Option<Route>,
+    /// Why there is no way.
+    pub route_error: String,
+    /// Interface of the route, and what is below it.
+    pub interfaces: Vec<String>,
+    /// Table of pnet ids.
+    pub pnet: Vec<PnetEntry>,
+    /// RDMA devices.
+    pub devices: Vec<Device>,
+    /// GIDs by device and port.
+    pub gids: Vec<(String, u8, Vec<Gid>)>,
+    /// What is drained; `None` with a module that knows no such thing.
+    pub drained: Option<Vec<Drained>>,
+    /// Rules.
+    pub rules: Option<Vec<Rule>>,
+    /// Peers that fell back.
+    pub fallbacks: Option<Vec<PeerFallback>>,
+    /// Sockets; `None` without smc_diag.
+    pub sockets: Option<Vec<SocketInfo>>,
+    /// Links.
+    pub links: Vec<Link>,
+    /// What became of a connection that was tried.
+    pub probe: Option<Probe>,
+}
+
+/// Takes the absence of a family for the absence of an answer.
+fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match super::status::if_supported(answer) {
+        Err(Error::NoFamily(_)) => Ok(None),
+        other => other,
+    }
+}
+
+impl Facts {
+    fn read(args: &WhyArgs, source: &mut dyn Source) -> Result<Self, Error> {
+        let address = args.address.to_canonical();
+        let system = match SystemInfo::read(source) {
+            Err(Error::NoFamily(_)) => return Ok(Self::default()),
+            system => system?,
+        };
+        let (route, route_error) = match source.route(address) {
+            Ok(route) => (Some(route), String::new()),
+            Err(error) => (None, error.to_string()),
+        };
+        let interface = route
+            .as_ref()
+            .and_then(|route| sys::interface(route.ifindex));
+        let devices = read_devices(source)?;
+        let ports = devices
+            .iter()
+            .flat_map(|device| device.ports.iter().map(|port| (&device.name, port.port)));
+        let gids = ports
+            .map(|(name, port)| (name.clone(), port, sys::gids(name, port)))
+            .collect();
+        Ok(Self {
+            address: Some(address),
+            port: args.port,
+            module: Some(sys::module().unwrap_or("SMC").into()),
+            version: if_there(own::version(source))?.flatten(),
+            system,
+            ueids: if_there(system::ueids(source))?.unwrap_or_default(),
+            route,
+            route_error,
+            interfaces: interface
+                .as_deref()
+                .map(sys::with_lowers)
+                .unwrap_or_default(),
+            pnet: if_there(PnetEntry::read_all(source))?.unwrap_or_default(),
+            gids,
+            devices,
+            drained: if_there(Drained::read_all(source))?,
+            rules: if_there(Rule::read_all(source))?,
+            probe: args
+                .port
+                .map(|port| probe(SocketAddr::new(address, port), source)),
+            fallbacks: if_there(PeerFallback::read_all(source))?,
+            sockets: if_there(SocketInfo::read_all(source))?,
+            links: read_links(source)?,
+        })
+    }
+
+    /// The pnet id of the interface: its own, or that of the first below it which has one.
+    fn pnet_id(&self) -> Option<&str> {
+        let entry = |name: &String| {
+            let found = self
+                .pnet
+                .iter()
+                .find(|entry| entry.interface.as_ref() == Some(name));
+            found.map(|entry| entry.id.as_str())
+        };
+        self.interfaces.iter().find_map(entry)
+    }
+
+    fn gids_of(&self, device: &str, port: u8) -> &[Gid] {
+        let found = self
+            .gids
+            .iter()
+            .find(|(name, number, _)| (name.as_str(), *number) == (device, port));
+        found.map_or(&[], |(_, _, gids)| gids)
+    }
+
+    /// Ports of the network that the interface is in.
+    fn ports(&self) -> Vec<(&str, &Port)> {
+        let ifindex = self.route.as_ref().map_or(0, |route| route.ifindex);
+        let pnet_id = self.pnet_id();
+        let interface = self.interfaces.first();
+        let fits = |device: &str, port: &Port| match pnet_id {
+            Some(id) => port.pnet_id.as_deref() == Some(id),
+            None => {
+                let gids = self.gids_of(device, port.port);
+                (port.ifindex == ifindex && ifindex != 0)
+                    || (interface.is_some()
+                        && gids.iter().any(|gid| gid.interface.as_ref() == interface))
+            }
+        };
+        self.devices
+            .iter()
+            .flat_map(|device| device.ports.iter().map(|port| (device.name.as_str(), port)))
+            .filter(|(device, port)| fits(device, port))
+            .collect()
+    }
+}
+
+/// How long a connection that is tried may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects, and looks what became of that.
+fn probe(peer: SocketAddr, source: &mut dyn Source) -> Probe {
+    // Protocol 1 stands for IPv6.
+    let protocol = Protocol::from(i32::from(peer.is_ipv6()));
+    let connect = || {
+        let socket = Socket::new(Domain::from(sys::AF_SMC), Type::STREAM, Some(protocol))?;
+        socket.set_write_timeout(Some(PROBE_TIMEOUT))?;
+        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        socket.connect(&peer.into())?;
+        let local = socket.local_addr()?;
+        Ok::<_, std::io::Error>((socket, local.as_socket()))
+    };
+    let (socket, local) = match connect() {
+        Ok(made) => made,
+        Err(error) => return Probe::Failed(error.to_string()),
+    };
+    let sockets = SocketInfo::read_all(source);
+    drop(socket);
+    let Ok(sockets) = sockets else {
+        return Probe::Untold;
+    };
+    let same = |socket: &&SocketInfo| {
+        local.is_some_and(|local| {
+            socket.local.port() == local.port()
+                && socket.peer.port() == peer.port()
+                && socket.peer.ip() == peer.ip().to_canonical()
+        })
+    };
+    match sockets.iter().find(same) {
+        None => Probe::Untold,
+        Some(socket) => match socket.fallback {
+            Some(fallback) => Probe::Tcp(fallback),
+            None => Probe::Smc(socket.mode),
+        },
+    }
+}
+
+/// The report on a peer.
+#[derive(Debug, Serialize)]
+struct Answer {
+    address: IpAddr,
+    #[serde(flatten)]
+    report: Report,
+}
+
+pub(super) fn run(
+    args: &WhyArgs,
+    source: &mut dyn Source,
+    output: &mut Output<'_>,
+) -> Result<bool, Failure> {
+    let facts = Facts::read(args, source)?;
+    let address = args.address;
+    let report = judge(&facts);
+    let answer = Answer { address, report };
+    let (width, color) = (output.width, output.color);
+    output.print(&answer, |answer| answer.report.text(width, color))?;
+    Ok(answer.report.good)
+}
+
+/// Judges the facts.
+pub fn judge(facts: &Facts) -> Report {
+    let steps = steps(facts);
+    let unsure = steps
+        .iter()
+        .any(|step| matches!(step.verdict, Verdict::Warning | Verdict::Unknown));
+    let peer = facts
+        .address
+        .map_or("the peer".into(), |peer| peer.to_string());
+    let good = match facts.probe {
+        Some(Probe::Smc(mode)) => format!("a connection to {peer} uses {mode}"),
+        _ if unsure => {
+            format!("connections to {peer} can use SMC as far as this host can tell; see above")
+        }
+        _ => format!("nothing on this host keeps connections to {peer} from using SMC"),
+    };
+    Report::new(
+        steps,
+        good,
+        &format!("connections to {peer} do not use SMC"),
+    )
+}
+
+fn steps(facts: &Facts) -> Vec<Step> {
+    let mut steps = vec![module(facts)];
+    if facts.module.is_none() {
+        return steps;
+    }
+    steps.push(rules(facts));
+    let route = route(facts);
+    let on = route.verdict != Verdict::Failure;
+    steps.push(route);
+    if on {
+        steps.push(pnet(facts));
+        let (mut of_ports, usable) = ports(facts);
+        steps.append(&mut of_ports);
+        steps.push(version(facts, usable));
+    }
+    steps.push(now(facts));
+    steps.push(before(facts));
+    steps.extend(facts.probe.as_ref().map(tried));
+    steps
+}
+
+fn module(facts: &Facts) -> Step {
+    match (&facts.module, &facts.version) {
+        (None, _) => Step::new("module", Verdict::Failure, "no SMC module is loaded")
+            .advise(sys::NO_SMC_HINT),
+        (Some(module), Some(version)) => {
+            Step::new("module", Verdict::Pass, format!("{module} {version}"))
+        }
+        (Some(module), None) => Step::new(
+            "module",
+            Verdict::Pass,
+            format!("{module}, without the family {OWN_FAMILY}: rules and peers are not known"),
+        ),
+    }
+}
+
+/// The first rule that fits a client of the peer decides; what it says of control groups depends on
+/// the program.
+fn rules(facts: &Facts) -> Step {
+    let name = "rules";
+    let (Some(rules), Some(address)) = (&facts.rules, facts.address) else {
+        return Step::new(name, Verdict::Note, "the module has no rules");
+    };
+    let fits = |rule: &&Rule| {
+        rule.side != Side(2)
+            && rule.peer.is_none_or(|peer| peer.contains(address))
+            && match (rule.ports, facts.port) {
+                (Some(ports), Some(port)) => ports.range().contains(&port),
+                _ => true,
+            }
+    };
+    for rule in rules.iter().filter(fits) {
+        let number = rule.number;
+        let depends = rule.cgroup.is_some() || (rule.ports.is_some() && facts.port.is_none());
+        match (rule.allow, depends) {
+            (true, true) => {}
+            (false, true) => {
+                let what = if rule.cgroup.is_some() {
+                    "programs"
+                } else {
+                    "ports"
+                };
+                return Step::new(
+                    name,
+                    Verdict::Warning,
+                    format!("rule {number} denies some {what}"),
+                )
+                .advise("see `smcctl rules list`; `--port PORT` asks for one port");
+            }
+            (true, false) => {
+                return Step::new(name, Verdict::Pass, format!("rule {number} allows it"));
+            }
+            (false, false) => {
+                return Step::new(name, Verdict::Failure, format!("rule {number} denies it"))
+                    .advise(format!("`smcctl rules remove {number}`"));
+            }
+        }
+    }
+    Step::new(name, Verdict::Pass, "no rule denies it")
+}
+
+fn route(facts: &Facts) -> Step {
+    let name = "route";
+    let Some(route) = &facts.route else {
+        return Step::new(name, Verdict::Failure, facts.route_error.clone())
+            .advise("see `ip route get ADDRESS`");
+    };
+    if route.local {
+        return Step::new(
+            name,
+            Verdict::Failure,
+            "this is an address of this host itself",
+        )
+        .advise("such connections go over the interface lo, which has no RDMA port");
+    }
+    let interface = facts
+        .interfaces
+        .first()
+        .map_or("an interface", String::as_str);
+    let source = route
+        .source
+        .map_or(String::new(), |source| format!(" from {source}"));
+    match route.gateway {
+        None => Step::new(
+            name,
+            Verdict::Pass,
+            format!("directly over {interface}{source}"),
+        ),
+        Some(gateway) => {
+            let detail = format!("over {interface}{source}, by the router {gateway}");
+            if facts.system.smcr_v2 {
+                Step::new(name, Verdict::Warning, detail)
+                    .advise("only SMC-R version 2 passes routers; both hosts need a common EID")
+            } else {
+                Step::new(name, Verdict::Failure, detail).advise(
+                    "SMC-R version 1 needs both hosts in one IP subnet, and this module has no more",
+                )
+            }
+        }
+    }
+}
+
+fn pnet(facts: &Facts) -> Step {
+    let interface = facts
+        .interfaces
+        .first()
+        .map_or("the interface", String::as_str);
+    match facts.pnet_id() {
+        Some(id) => Step::new(
+            "pnet id",
+            Verdict::Pass,
+            format!("{interface} is in network {id}"),
+        ),
+        None => Step::new(
+            "pnet id",
+            Verdict::Note,
+            format!("{interface} has none: only an RDMA port of its own counts"),
+        ),
+    }
+}
+
+/// The steps about devices, ports and GIDs, and whether there is a port to use.
+fn ports(facts: &Facts) -> (Vec<Step>, bool) {
+    let interface = facts
+        .interfaces
+        .first()
+        .map_or("the interface", String::as_str);
+    let ports = facts.ports();
+    if ports.is_empty() {
+        let (detail, advice) = if facts.devices.is_empty() {
+            (
+                "this host has no RDMA device".to_string(),
+                format!(
+                    "load the driver of the RoCE card, or make a software device: \
+                     `rdma link add NAME type rxe netdev {interface}`"
+                ),
+            )
+        } else {
+            let names: Vec<_> = facts
+                .devices
+                .iter()
+                .map(|device| device.name.as_str())
+                .collect();
+            let of = facts.pnet_id().map_or_else(
+                || format!("belongs to {interface}"),
+                |id| format!("is in network {id}"),
+            );
+            (
+                format!("no port of {} {of}", names.join(", ")),
+                format!(
+                    "if a port is attached to the same network, say so: \
+                     `smcctl pnet add ID -i {interface} -d DEVICE -p PORT`"
+                ),
+            )
+        };
+        let step = Step::new("device", Verdict::Failure, detail).advise(advice);
+        return (vec![step], false);
+    }
+    let mut worst = Vec::new();
+    for (device, port) in ports {
+        let steps = one_port(facts, device, port);
+        if steps.iter().all(|step| step.verdict == Verdict::Pass) {
+            return (steps, true);
+        }
+        worst = steps;
+    }
+    (worst, false)
+}
+
+fn one_port(facts: &Facts, device: &str, port: &Port) -> Vec<Step> {
+    let number = port.port;
+    let name = format!("{device}/{number}");
+    let mut steps = Vec::new();
+    let interface = port.interface.as_deref();
+    let on = interface.map_or(String::new(), |interface| format!(" on {interface}"));
+    steps.push(Step::new("device", Verdict::Pass, format!("{name}{on}")));
+    steps.push(if port.active {
+        Step::new("port", Verdict::Pass, format!("{name} is active"))
+    } else {
+        Step::new("port", Verdict::Failure, format!("{name} is not active")).advise(format!(
+            "set the interface up and look at the cable: `ip link set {} up`, `rdma link show`",
+            interface.unwrap_or("IFACE")
+        ))
+    });
+    let drained = facts.drained.iter().flatten().any(|item| {
+        matches!(item, Drained::Port { device: other, port } if (other.as_str(), *port) == (device, number))
+    });
+    if drained {
+        steps.push(
+            Step::new("drain", Verdict::Failure, format!("{name} is drained")).advise(format!(
+                "`smcctl drain --device {device} --port {number} --undo`"
+            )),
+        );
+    }
+    let gids = facts.gids_of(device, number);
+    steps.push(
+        match gids
+            .iter()
+            .find(|gid| gid.kind.contains("v2"))
+            .or(gids.first())
+        {
+            Some(gid) => {
+                let address = gid.gid.to_ipv4_mapped();
+                let address = address.map_or_else(|| gid.gid.to_string(), |v4| v4.to_string());
+                Step::new("GID", Verdict::Pass, format!("{address} ({})", gid.kind))
+            }
+            None => Step::new("GID", Verdict::Failure, format!("{name} has none"))
+                .advise("give its interface an IP address, and set it up"),
+        },
+    );
+    steps
+}
+
+fn version(facts: &Facts, usable: bool) -> Step {
+    let system = &facts.system;
+    let detail = format!("SMC-R up to {}.{}", system.version, system.release);
+    if !system.smcr_v2 {
+        return Step::new(
+            "version",
+            Verdict::Note,
+            format!("{detail}: the peer must speak version 1"),
+        );
+    }
+    if facts.ueids.is_empty() {
+        let step = Step::new(
+            "version",
+            Verdict::Note,
+            format!("{detail}; version 1 only, since this host has no EID"),
+        );
+        return if usable {
+            step.advise("for version 2, `smcctl ueid add EID` on both hosts")
+        } else {
+            step
+        };
+    }
+    Step::new(
+        "version",
+        Verdict::Pass,
+        format!("{detail}, EIDs {}", facts.ueids.join(", ")),
+    )
+}
+
+/// What is connected now.
+fn now(facts: &Facts) -> Step {
+    let name = "connected";
+    let (Some(sockets), Some(address)) = (&facts.sockets, facts.address) else {
+        return Step::new(name, Verdict::Unknown, "sockets cannot be listed")
+            .advise("load the module smc_diag");
+    };
+    let idle = [State(2), State(7), State(10)];
+    let with_peer = |mode: &'static [u8]| {
+        let fits = |socket: &&SocketInfo| {
+            socket.peer.ip().to_canonical() == address
+                && !idle.contains(&socket.state)
+                && mode.contains(&socket.mode.0)
+        };
+        sockets.iter().filter(fits).count()
+    };
+    let (smc, tcp) = (with_peer(&[0, 2]), with_peer(&[1]));
+    let gid = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let links = facts
+        .links
+        .iter()
+        .filter(|link| link.peer_gid.parse() == Ok(gid));
+    let links: Vec<_> = links
+        .map(|link| format!("{}/{}", link.group, link.id))
+        .collect();
+    let links = match links.as_slice() {
+        [] => String::new(),
+        links => format!("; links {}", links.join(", ")),
+    };
+    let verdict = if smc > 0 {
+        Verdict::Pass
+    } else {
+        Verdict::Note
+    };
+    Step::new(
+        name,
+        verdict,
+        format!("{smc} connections over SMC, {tcp} over TCP{links}"),
+    )
+}
+
+/// What happened before.
+fn before(facts: &Facts) -> Step {
+    let name = "peer";
+    let (Some(fallbacks), Some(address)) = (&facts.fallbacks, facts.address) else {
+        return Step::new(
+            name,
+            Verdict::Note,
+            "the module does not remember what peers answered",
+        );
+    };
+    let of_peer = fallbacks
+        .iter()
+        .rev()
+        .filter(|peer| peer.address.to_canonical() == address);
+    let mut of_peer = of_peer.peekable();
+    let Some(last) = of_peer.peek() else {
+        return Step::new(
+            name,
+            Verdict::Pass,
+            "no connection with it became TCP so far",
+        );
+    };
+    let (reason, side) = (last.reason, last.side);
+    let count: u64 = of_peer
+        .clone()
+        .map(|peer| peer.count)
+        .fold(0, u64::saturating_add);
+    let detail = format!("{count} connections became TCP, the last as {side}: {reason}");
+    let step = Step::new(name, Verdict::Warning, detail);
+    match reason.advice() {
+        Some(advice) => step.advise(advice),
+        None => step,
+    }
+}
+
+fn tried(probe: &Probe) -> Step {
+    let name = "try";
+    match probe {
+        Probe::Smc(mode) => Step::new(name, Verdict::Pass, format!("a connection used {mode}")),
+        Probe::Untold => Step::new(
+            name,
+            Verdict::Unknown,
+            "a connection was made; as what, is not known",
+        )
+        .advise("load the module smc_diag"),
+        Probe::Failed(error) => {
+            Step::new(name, Verdict::Failure, format!("no connection: {error}"))
+                .advise("see whether a server listens on that port")
+        }
+        Probe::Tcp(fallback) => {
+            let peer = fallback.peer_diagnosis;
+            let said = if peer.0 == 0 {
+                String::new()
+            } else {
+                format!("; the peer says {peer}")
+            };
+            let detail = format!("a connection became TCP: {}{said}", fallback.reason);
+            let step = Step::new(name, Verdict::Failure, detail);
+            let advice = Some(peer)
+                .filter(|peer| *peer != Reason(0))
+                .and_then(Reason::advice);
+            match advice.or(fallback.reason.advice()) {
+                Some(advice) => step.advise(advice),
+                None => step,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uapi::Reason;
+
+    /// A host where everything is in order.
+    fn facts() -> Facts {
+        let port = Port {
+            port: 1,
+            active: true,
+            ifindex: 2,
+            interface: Some("eth0".into()),
+            ..Port::default()
+        };
+        let gid = Gid {
+            index: 1,
+            gid: "::ffff:192.0.2.1".parse().unwrap(),
+            kind: "RoCE v2".into(),
+            interface: Some("eth0".into()),
+        };
+        Facts {
+            address: Some("192.0.2.2".parse().unwrap()),
+            module: Some("smc_r".into()),
+            version: Some("0.1.0".into()),
+            route: Some(Route {
+                ifindex: 2,
+                source: Some("192.0.2.1".parse().unwrap()),
+                ..Route::default()
+            }),
+            interfaces: vec!["eth0".into()],
+            devices: vec![Device {
+                name: "rxe0".into(),
+                ports: vec![port],
+                ..Device::default()
+            }],
+            gids: vec![("rxe0".into(), 1, vec![gid])],
+            drained: Some(Vec::new()),
+            rules: Some(Vec::new()),
+            fallbacks: Some(Vec::new()),
+            sockets: Some(Vec::new()),
+            ..Facts::default()
+        }
+    }
+
+    /// The name and the advice of the step that fails.
+    fn failed(facts: &Facts) -> (&'static str, String) {
+        let report = judge(facts);
+        let failed: Vec<_> = report
+            .steps
+            .iter()
+            .filter(|step| step.verdict == Verdict::Failure)
+            .collect();
+        assert!(!report.good && failed.len() == 1, "{report:?}");
+        assert!(report.conclusion.contains(failed[0].name), "{report:?}");
+        (failed[0].name, failed[0].advice.clone().unwrap_or_default())
+    }
+
+    #[test]
+    fn all_is_well() {
+        let report = judge(&facts());
+        assert!(report.good, "{report:?}");
+        assert!(
+            report.conclusion.starts_with("nothing on this host"),
+            "{report:?}"
+        );
+    }
+
+    #[test]
+    fn each_condition_is_named() {
+        let mut bad = facts();
+        bad.module = None;
+        assert_eq!(failed(&bad).0, "module");
+
+        let mut bad = facts();
+        bad.route = None;
+        bad.route_error = "Network is unreachable".into();
+        assert_eq!(failed(&bad).0, "route");
+
+        let mut bad = facts();
+        bad.route.as_mut().unwrap().local = true;
+        assert_eq!(failed(&bad).0, "route");
+
+        let mut bad = facts();
+        bad.route.as_mut().unwrap().gateway = Some("192.0.2.254".parse().unwrap());
+        assert_eq!(failed(&bad).0, "route");
+        bad.system.smcr_v2 = true;
+        assert!(judge(&bad).good);
+
+        let mut bad = facts();
+        bad.devices[0].ports[0].active = false;
+        let (name, advice) = failed(&bad);
+        assert!(
+            name == "port" && advice.contains("ip link set eth0 up"),
+            "{advice}"
+        );
+
+        let mut bad = facts();
+        bad.gids.clear();
+        assert_eq!(failed(&bad).0, "GID");
+
+        let mut bad = facts();
+        bad.devices.clear();
+        let (name, advice) = failed(&bad);
+        assert!(
+            name == "device" && advice.contains("rxe netdev eth0"),
+            "{advice}"
+        );
+
+        let mut bad = facts();
+        bad.devices[0].ports[0].ifindex = 3;
+        bad.gids[0].2[0].interface = Some("eth1".into());
+        let (name, advice) = failed(&bad);
+        assert!(
+            name == "device" && advice.contains("pnet add ID -i eth0"),
+            "{advice}"
+        );
+
+        let mut bad = facts();
+        let device = "rxe0".to_string();
+        bad.drained = Some(vec![Drained::Port { device, port: 1 }]);
+        let (name, advice) = failed(&bad);
+        assert!(name == "drain" && advice.contains("--undo"), "{advice}");
+    }
+
+    #[test]
+    fn networks_by_name() {
+        let mut facts = facts();
+        facts.interfaces = vec!["bond0".into(), "eth7".into()];
+        facts.route.as_mut().unwrap().ifindex = 9;
+        facts.pnet = vec![PnetEntry {
+            id: "NET1".into(),
+            interface: Some("eth7".into()),
+            ..PnetEntry::default()
+        }];
+        assert_eq!(failed(&facts).0, "device");
+        facts.devices[0].ports[0].pnet_id = Some("NET1".into());
+        assert!(judge(&facts).good);
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rule = |number, allow, peer: &str| Rule {
+            number,
+            allow,
+            peer: Some(peer.parse().unwrap()),
+            ..Rule::default()
+        };
+        let mut facts = facts();
+        facts.rules = Some(vec![
+            rule(1, true, "192.0.2.0/24"),
+            rule(2, false, "0.0.0.0/0"),
+        ]);
+        assert!(judge(&facts).good);
+        facts.rules = Some(vec![
+            rule(1, true, "192.0.3.0/24"),
+            rule(2, false, "0.0.0.0/0"),
+        ]);
+        let (name, advice) = failed(&facts);
+        assert!(name == "rules" && advice.contains("remove 2"), "{advice}");
+        // One about servers is none of the clients'.
+        facts.rules.as_mut().unwrap()[1].side = Side(2);
+        assert!(judge(&facts).good);
+        // One about a port needs the port to be known.
+        let about_port = Rule {
+            ports: Some("80-90".parse().unwrap()),
+            ..rule(3, false, "0.0.0.0/0")
+        };
+        facts.rules = Some(vec![about_port]);
+        let report = judge(&facts);
+        assert!(
+            report.good && report.steps[1].verdict == Verdict::Warning,
+            "{report:?}"
+        );
+        facts.port = Some(91);
+        assert_eq!(judge(&facts).steps[1].verdict, Verdict::Pass);
+        facts.port = Some(90);
+        assert_eq!(failed(&facts).0, "rules");
+    }
+
+    #[test]
+    fn what_was_tried_and_what_happened_before() {
+        let mut facts = facts();
+        facts.fallbacks = Some(vec![PeerFallback {
+            address: "192.0.2.2".parse().unwrap(),
+            side: Side(1),
+            reason: Reason(0x0301_0000),
+            count: 3,
+        }]);
+        let report = judge(&facts);
+        let peer = report
+            .steps
+            .iter()
+            .find(|step| step.name == "peer")
+            .unwrap();
+        assert!(report.good && peer.verdict == Verdict::Warning);
+        assert!(
+            peer.advice.as_deref().unwrap().contains("smc_run"),
+            "{peer:?}"
+        );
+
+        facts.probe = Some(Probe::Tcp(Fallback {
+            reason: Reason(0x0500_0000),
+            peer_diagnosis: Reason(0x0307_0000),
+        }));
+        let (name, advice) = failed(&facts);
+        assert!(name == "try" && advice.contains("subnet"), "{advice}");
+        facts.probe = Some(Probe::Smc(Mode(0)));
+        assert!(judge(&facts).conclusion.contains("uses SMC-R"));
+    }
+}

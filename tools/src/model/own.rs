@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What only the module smc_r has: rules, peers that use TCP, what is drained, and events.
+
+use crate::attr::Attrs;
+use crate::netlink::{ip, ip_bytes, push_attribute, Error, Malformed, Message, Source};
+use crate::uapi::own::{self, attr};
+use crate::uapi::{Reason, Side, OWN_FAMILY};
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The module's version.
+pub fn version(source: &mut dyn Source) -> Result<Option<String>, Error> {
+    let messages = source.query(OWN_FAMILY, own::INFO_GET, &[])?;
+    let first = messages
+        .first()
+        .ok_or_else(|| Malformed("empty answer".into()))?;
+    Ok(Attrs::parse(&first.attributes)?.text(attr::VERSION))
+}
+
+fn address(attrs: &Attrs<'_>) -> Result<Option<IpAddr>, Malformed> {
+    let Some(bytes) = attrs.bytes(attr::ADDRESS) else {
+        return Ok(None);
+    };
+    let address = ip(bytes);
+    let address =
+        address.ok_or_else(|| Malformed(format!("an address has {} bytes", bytes.len())))?;
+    Ok(Some(address.to_canonical()))
+}
+
+/// Addresses that agree in their first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address.
+    pub address: IpAddr,
+    /// How many bits count.
+    pub length: u8,
+}
+
+impl Prefix {
+    /// Bits of a whole address.
+    fn whole(address: IpAddr) -> u8 {
+        if address.is_ipv4() {
+            32
+        } else {
+            128
+        }
+    }
+
+    /// Whether an address is one of them.
+    pub fn contains(&self, other: IpAddr) -> bool {
+        let same = match (self.address, other.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            _ => return false,
+        };
+        same >= u32::from(self.length)
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| format!("`{address}` is no IP address"))?;
+        let whole = Self::whole(address);
+        let length = length.map_or(Ok(whole), str::parse);
+        let length = length.ok().filter(|length| *length <= whole);
+        length
+            .map(|length| Self { address, length })
+            .ok_or_else(|| format!("the length of a prefix is between 0 and {whole}"))
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)?;
+        if self.length == Self::whole(self.address) {
+            return Ok(());
+        }
+        write!(f, "/{}", self.length)
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A port, or several in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Ports {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+impl Ports {
+    /// All of them.
+    pub fn range(self) -> RangeInclusive<u16> {
+        self.first..=self.last
+    }
+}
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) if first <= last => Ok(Self { first, last }),
+            _ => Err("expected a port, or two in the form FIRST-LAST".into()),
+        }
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        if self.first == self.last {
+            return Ok(());
+        }
+        write!(f, "-{}", self.last)
+    }
+}
+
+/// A rule about which connections may use SMC. What is `None` does not matter to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// Its number; the first that fits decides.
+    pub number: u32,
+    /// Such connections may use SMC.
+    pub allow: bool,
+    /// Our side of the connection.
+    pub side: Side,
+    /// Address of the peer.
+    pub peer: Option<Prefix>,
+    /// Port of the service.
+    pub ports: Option<Ports>,
+    /// Number of a control group that the program is in.
+    pub cgroup: Option<u64>,
+}
+
+impl Rule {
+    fn decode(message: &Message) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(&message.attributes)?;
+        let address = address(&attrs)?;
+        let length = attrs.u8(attr::PREFIX_LEN)?;
+        let peer = address.map(|address| Prefix {
+            address,
+            length: length.unwrap_or_else(|| Prefix::whole(address)),
+        });
+        let last = attrs.u16(attr::PORT_LAST)?;
+        let ports = attrs.u16(attr::PORT_FIRST)?.map(|first| Ports {
+            first,
+            last: last.unwrap_or(first),
+        });
+        Ok(Self {
+            number: attrs.u32(attr::RULE)?.unwrap_or_default(),
+            allow: attrs.u8(attr::ALLOW)? == Some(1),
+            side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
+            peer,
+            ports,
+            cgroup: attrs.u64(attr::CGROUP)?,
+        })
+    }
+
+    /// All rules, in their order.
+    pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
+        let messages = source.dump(OWN_FAMILY, own::RULE_GET)?;
+        Ok(messages
+            .iter()
+            .map(Self::decode)
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// The attributes of a request to add it.
+    pub fn attributes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if self.number != 0 {
+            push_attribute(&mut bytes, attr::RULE, &self.number.to_ne_bytes());
+        }
+        push_attribute(&mut bytes, attr::ALLOW, &[u8::from(self.allow)]);
+        push_attribute(&mut bytes, attr::SIDE, &[self.side.0]);
+        if let Some(peer) = self.peer {
+            push_attribute(&mut bytes, attr::ADDRESS, &ip_bytes(peer.address));
+            push_attribute(&mut bytes, attr::PREFIX_LEN, &[peer.length]);
+        }
+        if let Some(ports) = self.ports {
+            push_attribute(&mut bytes, attr::PORT_FIRST, &ports.first.to_ne_bytes());
+            push_attribute(&mut bytes, attr::PORT_LAST, &ports.last.to_ne_bytes());
+        }
+        if let Some(cgroup) = self.cgroup {
+            push_attribute(&mut bytes, attr::CGROUP, &cgroup.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Adds the rule; gives its number.
+    pub fn add(&self, source: &mut dyn Source) -> Result<u32, Error> {
+        let messages = source.query(OWN_FAMILY, own::RULE_ADD, &self.attributes())?;
+        let number = messages
+            .first()
+            .map(|message| Attrs::parse(&message.attributes)?.u32(attr::RULE))
+            .transpose()?;
+        Ok(number
+            .flatten()
+            .ok_or_else(|| Malformed("no number in the answer".into()))?)
+    }
+}
+
+/// A peer with whom connections became plain TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerFallback {
+    /// Its address.
+    pub address: IpAddr,
+    /// Our side.
+    pub side: Side,
+    /// The reason of the last one.
+    pub reason: Reason,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl PeerFallback {
+    fn decode(message: &Message) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(&message.attributes)?;
+        let address =
+            address(&attrs)?.ok_or_else(|| Malformed("peer without an address".into()))?;
+        Ok(Self {
+            address,
+            side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
+            reason: Reason(attrs.u32(attr::REASON)?.unwrap_or_default()),
+            count: attrs.u64(attr::COUNT)?.unwrap_or_default(),
+        })
+    }
+
+    /// The peers that the module remembers, the latest last.
+    pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
+        let messages = source.dump(OWN_FAMILY, own::FALLBACK_GET)?;
+        Ok(messages
+            .iter()
+            .map(Self::decode)
+            .collect::<Result<_, _>>()?)
+    }
+}
+
+/// What is drained: a port or a link group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Drained {
+    /// A port gets no new links.
+    Port {
+        /// RDMA device.
+        device: String,
+        /// Its port.
+        port: u8,
+    },
+    /// A group gets no new connections.
+    Group {
+        /// Its number, as hexadecimal text.
+        group: String,
+        /// Those that are left.
+        connections: u32,
+    },
+}
+
+impl Drained {
+    fn decode(message: &Message) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(&message.attributes)?;
+        if let Some(device) = attrs.text(attr::DEVICE) {
+            let port = attrs.u8(attr::DEVICE_PORT)?.unwrap_or_default();
+            return Ok(Drained::Port { device, port });
+        }
+        let group = attrs.u32(attr::GROUP)?;
+        let group = group.ok_or_else(|| Malformed("neither a port nor a group".into()))?;
+        Ok(Drained::Group {
+            group: format!("{group:08x}"),
+            connections: attrs.u32(attr::CONNECTIONS)?.unwrap_or_default(),
+        })
+    }
+
+    /// All of it.
+    pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
+        let messages = source.dump(OWN_FAMILY, own::DRAIN_GET)?;
+        Ok(messages
+            .iter()
+            .map(Self::decode)
+            .collect::<Result<_, _>>()?)
+    }
+}
+
+/// What to drain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrainTarget {
+    /// A group, or a link of it.
+    Group(u32, Option<u8>),
+    /// A device, or a port of it.
+    Device(String, Option<u8>),
+}
+
+impl DrainTarget {
+    /// The attributes of a request to drain it, or to take it back into use.
+    pub fn attributes(&self, undo: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            DrainTarget::Group(group, link) => {
+                push_attribute(&mut bytes, attr::GROUP, &group.to_ne_bytes());
+                if let Some(link) = link {
+                    push_attribute(&mut bytes, attr::LINK, &[*link]);
+                }
+            }
+            DrainTarget::Device(device, port) => {
+                let name = [device.as_bytes(), &[0]].concat();
+                push_attribute(&mut bytes, attr::DEVICE, &name);
+                if let Some(port) = port {
+                    push_attribute(&mut bytes, attr::DEVICE_PORT, &[*port]);
+                }
+            }
+        }
+        if undo {
+            push_attribute(&mut bytes, attr::UNDO, &[]);
+        }
+        bytes
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A link carries data.
+    LinkUp(LinkEvent),
+    /// A link carries nothing any more.
+    LinkDown(LinkEvent),
+    /// There is a new link group.
+    GroupAdded(GroupEvent),
+    /// A link group is no more.
+    GroupRemoved(GroupEvent),
+    /// A connection is plain TCP.
+    Fallback(FallbackEvent),
+    /// Events were lost, since they came faster than they were read.
+    Lost,
+}
+
+/// What happened to a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkEvent {
+    /// Its group.
+    #[serde(flatten)]
+    pub group: GroupEvent,
+    /// Number of the link in the group.
+    pub link: u8,
+    /// RDMA device.
+    pub device: String,
+    /// Its port.
+    pub port: u8,
+}
+
+/// What happened to a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupEvent {
+    /// Number of the group, as hexadecimal text.
+    pub group: String,
+    /// Our side.
+    pub side: Side,
+    /// Network namespace.
+    pub net_cookie: u64,
+}
+
+/// What became of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FallbackEvent {
+    /// The peer's address.
+    pub address: Option<IpAddr>,
+    /// The peer's port.
+    pub port: Option<u16>,
+    /// Our side.
+    pub side: Side,
+    /// Our reason.
+    pub reason: Reason,
+    /// The peer's reason.
+    pub peer_reason: Option<Reason>,
+    /// Network namespace.
+    pub net_cookie: u64,
+}
+
+impl Event {
+    /// Reads an event; `None` for one of a kind that is not known.
+    pub fn decode(message: &Message) -> Result<Option<Self>, Malformed> {
+        let attrs = Attrs::parse(&message.attributes)?;
+        let side = Side(attrs.u8(attr::SIDE)?.unwrap_or_default());
+        let net_cookie = attrs.u64(attr::NET_COOKIE)?.unwrap_or_default();
+        let group = GroupEvent {
+            group: format!("{:08x}", attrs.u32(attr::GROUP)?.unwrap_or_default()),
+            side,
+            net_cookie,
+        };
+        let link = |group| -> Result<LinkEvent, Malformed> {
+            Ok(LinkEvent {
+                group,
+                link: attrs.u8(attr::LINK)?.unwrap_or_default(),
+                device: attrs.text(attr::DEVICE).unwrap_or_default(),
+                port: attrs.u8(attr::DEVICE_PORT)?.unwrap_or_default(),
+            })
+        };
+        Ok(Some(match message.command {
+            own::LINK_UP => Event::LinkUp(link(group)?),
+            own::LINK_DOWN => Event::LinkDown(link(group)?),
+            own::GROUP_ADDED => Event::GroupAdded(group),
+            own::GROUP_REMOVED => Event::GroupRemoved(group),
+            own::FALLBACK => Event::Fallback(FallbackEvent {
+                address: address(&attrs)?,
+                port: attrs.u16(attr::PORT_FIRST)?,
+                side,
+                reason: Reason(attrs.u32(attr::REASON)?.unwrap_or_default()),
+                peer_reason: attrs.u32(attr::PEER_REASON)?.map(Reason),
+                net_cookie,
+            }),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = |f: &mut fmt::Formatter<'_>, what, link: &LinkEvent| {
+            let (group, side) = (&link.group.group, link.group.side);
+            write!(f, "{what:<14}group {group} ({side}) link {}", link.link)?;
+            write!(f, " on {}/{}", link.device, link.port)
+        };
+        match self {
+            Event::LinkUp(event) => link(f, "link-up", event),
+            Event::LinkDown(event) => link(f, "link-down", event),
+            Event::GroupAdded(event) => {
+                write!(f, "group-added   group {} ({})", event.group, event.side)
+            }
+            Event::GroupRemoved(event) => {
+                write!(f, "group-removed group {} ({})", event.group, event.side)
+            }
+            Event::Fallback(event) => {
+                let peer = match (event.address, event.port) {
+                    (Some(address), Some(port)) => {
+                        std::net::SocketAddr::new(address, port).to_string()
+                    }
+                    (Some(address), None) => address.to_string(),
+                    _ => "unknown peer".into(),
+                };
+                write!(f, "fallback      {peer} ({}): {}", event.side, event.reason)?;
+                match event.peer_reason {
+                    Some(reason) if reason.0 != 0 => write!(f, "; peer says {reason}"),
+                    _ => Ok(()),
+                }
+            }
+            Event::Lost => f.write_str("lost          events came faster than they were read"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes() {
+        for (text, address, inside) in [
+            ("192.0.2.0/24", "192.0.2.77", true),
+            ("192.0.2.0/24", "192.0.3.77", false),
+            ("0.0.0.0/0", "1.2.3.4", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("2001:db8::/33", "2001:db8:7fff::1", true),
+            ("2001:db8::/33", "2001:db8:8000::1", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+        ] {
+            let prefix: Prefix = text.parse().unwrap();
+            assert_eq!(prefix.to_string(), text);
+            assert_eq!(prefix.contains(address.parse().unwrap()), inside, "{text}");
+        }
+        for bad in [
+            "",
+            "x",
+            "1.2.3.4/33",
+            "::/129",
+            "1.2.3.4/",
+            "1.2.3.4/x",
+            "1.2.3.4/-1",
+        ] {
+            assert!(bad.parse::<Prefix>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports() {
+        assert_eq!("80".parse::<Ports>().unwrap().range(), 80..=80);
+        assert_eq!("80-443".parse::<Ports>().unwrap().to_string(), "80-443");
+        for bad in ["", "-", "80-", "443-80", "65536", "http"] {
+            assert!(bad.parse::<Ports>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rules_survive_the_way_there_and_back() {
+        for rule in [
+            Rule {
+                number: 5,
+                ..Rule::default()
+            },
+            Rule {
+                number: 7,
+                allow: true,
+                side: Side(2),
+                peer: Some("2001:db8::/32".parse().unwrap()),
+                ports: Some("80-90".parse().unwrap()),
+                cgroup: Some(1 << 40),
+            },
+        ] {
+            let message = Message {
+                command: own::RULE_GET,
+                attributes: rule.attributes(),
+            };
+            assert_eq!(Rule::decode(&message), Ok(rule));
+        }
+    }
+}
