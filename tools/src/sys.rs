@@ -46,16 +46,13 @@ pub fn module() -> Option<&'static str> {
         .find(|name| Path::new("/sys/module").join(name).exists())
 }
 
-/// Name of a network interface of this namespace.
+/// Name of a network interface of this namespace. Not from sysfs, which may be that of another one.
 pub fn interface(index: u32) -> Option<String> {
     if index == 0 {
         return None;
     }
-    let folder = fs::read_dir("/sys/class/net").ok()?;
-    folder.filter_map(Result::ok).find_map(|entry| {
-        let text = fs::read_to_string(entry.path().join("ifindex")).ok()?;
-        (text.trim().parse() == Ok(index)).then(|| entry.file_name().to_string_lossy().into_owned())
-    })
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None).ok()?;
+    rustix::net::netdevice::index_to_name(&socket, index).ok()
 }
 
 /// A line of a file of the kernel's.

@@ -27,7 +27,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const PORT: u16 = 4711;
 /// Bytes that go there, and come back.
-const AMOUNT: usize = 8 << 20;
+const AMOUNT: usize = 4 << 20;
 const CHUNK: usize = 64 << 10;
 /// A write or read that takes longer has failed.
 const TIMEOUT: Duration = Duration::from_secs(20);
