@@ -47,13 +47,16 @@ struct Attack {
 impl Attack {
     fn new(mut rng: Rng) -> Attack {
         let sizes = [5, 6, 16, 64, 4096, 1 << 29];
+        let send_ring = rng.pick(&sizes);
+        // Large rings in small steps would take for ever.
+        let transmits: &[u32] = if send_ring > 4096 { &[0] } else { &[0, 1, 50] };
         let params = Params {
-            send_ring: rng.pick(&sizes),
+            send_ring,
             element: rng.pick(&sizes),
             peer_element: rng.pick(&sizes),
             base: rng.pick(&[0, 4]),
             peer_token: AlertToken(1),
-            max_transmit: rng.pick(&[0, 1, 50]),
+            max_transmit: rng.pick(transmits),
         };
         let mut conn = Conn::new(&params).unwrap();
         conn.set_oob_inline(rng.percent(50));
@@ -283,6 +286,9 @@ impl Attack {
 
     fn run(&mut self) {
         for _ in 0..400 {
+            if self.rng.is_over() {
+                break;
+            }
             match self.rng.below(5) {
                 0 => self.message(),
                 1..=2 => self.application(),
@@ -298,7 +304,11 @@ impl Attack {
             self.read_all();
         }
         let _ = self.conn.close();
-        for _ in 0..200 {
+        // Enough to send all of a ring, should the peer have room for it.
+        for _ in 0..2000 {
+            if self.conn.is_done() {
+                break;
+            }
             self.posts();
             while !self.tickets.is_empty() {
                 self.complete();

@@ -5,6 +5,7 @@
 //! `SMC_SEED=n` runs one seed, `SMC_RUNS=n` another number of runs than usual.
 
 mod hostile;
+#[expect(dead_code, reason = "scripts are for the fuzzer")]
 mod rng;
 mod world;
 
