@@ -9,13 +9,16 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools install uninstall check test demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall check test test-debug fuzz demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
 
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
+
+kernel: ## build a kernel of our own to test on (NAME=debug or native); KVER=NAME uses it elsewhere
+	@tools/env/build-kernel "$(NAME)"
 
 install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)
 	@tools/env/install $(PREFIX)
@@ -28,6 +31,13 @@ check: ## rustfmt, clippy, shellcheck, and rules of the sources
 
 test: ## check, tests of the core and the tools, and the guest suites
 	@tools/env/test
+
+test-debug: ## the guest suites on the kernel with KASAN, lockdep and kmemleak (builds it first: half an hour)
+	@KVER=debug $(MAKE) --no-print-directory modules tools
+	@KVER=debug selftests/vm/run --suite one
+
+fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)
+	@tools/env/fuzz $(FUZZ_SECONDS)
 
 demo: modules tools ## two guests, SMC between them, with ordinary programs
 	@tools/env/setup peer

@@ -67,6 +67,52 @@ rootfs_key() { script_key "$env_dir/make-rootfs" "$env_dir/packages"; }
 rootfs=$SMC_CACHE/rootfs-$(rootfs_key)
 kernel_key() { script_key "$env_dir/prepare-kernel"; }
 
+# Kernels of our own: see build-kernel.
+own_kernels() {
+	find "$env_dir/kernels" -name '*.config' ! -name base.config -printf '%f\n' | sed 's/\.config$//' | sort | xargs
+}
+
+# own_kernel KVER: the name of our own kernel which KVER means, itself a name or a release; else nothing.
+own_kernel() {
+	local name=${1##*-smc-}
+	[ -z "$name" ] || [ "$name" = base ] || [ ! -f "$env_dir/kernels/$name.config" ] || echo "$name"
+}
+
+# own_base: the kernel whose source our own ones are built from; nothing where that is not known yet.
+own_base() { env -u KVER "$env_dir/setup" release; }
+
+# own_release NAME
+own_release() {
+	local base
+	base=$(own_base)
+	[ -z "$base" ] || echo "${base%%[-+]*}-smc-$1"
+}
+
+# base_key: which package version that is.
+base_key() { grep -E ' (vmlinuz|config)$' "$SMC_CACHE/kernels/$(own_base)/.stamp" | sha256sum | cut -c1-16; }
+
+# own_configs NAME: the files with its configuration, later ones on top of earlier ones.
+own_configs() {
+	local under
+	under=$(sed -n 's/^# kernel: on=//p' "$env_dir/kernels/$1.config")
+	[ "$1" = base ] || own_configs "${under:-base}"
+	echo "$env_dir/kernels/$1.config"
+}
+
+own_key() {
+	local recipe files
+	recipe=$(sed -n 's/^recipe=//p' "$env_dir/build-kernel")
+	mapfile -t files < <(own_configs "$1")
+	echo "$recipe $(script_key "${files[@]}") $(base_key)"
+}
+
+# verify_own NAME full|headers
+verify_own() {
+	local dir
+	dir=$SMC_CACHE/kernels/$(own_release "$1")
+	verify "$dir" "$(own_key "$1")" && { [ "$2" = headers ] || grep -q ' vmlinuz$' "$dir/.stamp"; }
+}
+
 # debian_mirror: the archive the host uses, or nothing where it does not say.
 debian_mirror() {
 	# shellcheck disable=SC2016 # the variables are apt's

@@ -25,11 +25,15 @@ class SetupError(Exception):
 
 
 def kernel_folder(name):
-    """The folder of a kernel in the cache: "kernel", "peer", a release, or the beginning of one."""
+    """The folder of a kernel in the cache: "kernel", "peer", one of our own (tools/env/kernels), a
+    release, or the beginning of one."""
     kernels = CACHE / "kernels"
-    if name in ("kernel", "peer"):
+    own = (TOP / f"tools/env/kernels/{name}.config").exists()
+    if own or name in ("kernel", "peer"):
         env = dict(os.environ, SMC_CACHE=str(CACHE))
-        if name == "kernel":
+        if own:
+            env["KVER"] = name
+        if name != "peer":
             setup = TOP / "tools/env/setup"
             release = subprocess.run(
                 [setup, "release"], stdout=subprocess.PIPE, text=True, env=env, check=True
@@ -38,7 +42,8 @@ def kernel_folder(name):
             file = CACHE / "peer"
             release = file.read_text().strip() if file.exists() else ""
         if not release or not (kernels / release / "vmlinuz").exists():
-            raise SetupError(f"the cache has no {name}: run tools/env/setup {name}")
+            how = f"make kernel NAME={name}" if own else f"tools/env/setup {name}"
+            raise SetupError(f"the cache has no kernel {name}: run {how}")
         return kernels / release
     found = sorted(p.parent for p in kernels.glob(f"{name}*/vmlinuz"))
     if not found:
