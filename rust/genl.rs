@@ -21,6 +21,10 @@ use kernel::error::{
     to_result, //
 };
 use kernel::prelude::*;
+use kernel::sync::{
+    new_mutex,
+    Mutex, //
+};
 use kernel::types::Opaque;
 
 /// An attribute of a request.
@@ -507,7 +511,8 @@ unsafe extern "C" fn dumpit<F: Family>(
     })
 }
 
-/// A registered family. Dropping it unregisters, and waits for commands and lists in progress.
+/// A registered family. Dropping it unregisters, and waits for commands and lists in progress: a
+/// command must not do that, nor have a share in what does, see [`Registration::unregister`].
 pub struct Registration<F: Family> {
     tables: Pin<KBox<Tables>>,
     _family: PhantomData<fn() -> F>,
@@ -519,6 +524,9 @@ struct Tables {
     family: Opaque<bindings::genl_family>,
     ops: KVec<bindings::genl_ops>,
     groups: KVec<bindings::genl_multicast_group>,
+    /// Held while a message is sent, so that none goes to groups that are somebody else's by then.
+    #[pin]
+    registered: Mutex<bool>,
 }
 
 // SAFETY: Unregistering is possible on any thread.
@@ -598,6 +606,7 @@ impl<F: Family> Registration<F> {
                 family: Opaque::new(family),
                 ops: ops,
                 groups: groups,
+                registered <- new_mutex!(true, "genl_registered"),
             }),
             GFP_KERNEL,
         )?;
@@ -609,13 +618,27 @@ impl<F: Family> Registration<F> {
         })
     }
 
+    /// Unregisters, and waits for commands and lists in progress; nothing is sent any more. To be
+    /// called by a module's exit, where the registration has other owners: nothing else keeps a
+    /// command from running longer than the module is there. Not by a command.
+    pub fn unregister(&self) {
+        // Not held while waiting: a command may send something.
+        let was_registered = core::mem::take(&mut *self.tables.registered.lock());
+        if was_registered {
+            // SAFETY: Registered in `new`, and unregistered once.
+            unsafe { bindings::genl_unregister_family(self.tables.family.get()) };
+        }
+    }
+
     /// Whether a group has members in a namespace.
     pub fn has_listeners(&self, net: &Net, group: u32) -> bool {
-        // SAFETY: The family is registered, the namespace exists.
+        // SAFETY: The family is or was registered: only its numbers are looked at. The namespace
+        // exists.
         unsafe { bindings::genl_listeners(self.tables.family.get(), net.as_ptr(), group) }
     }
 
-    /// Sends a message to the members of a group in a namespace. `ESRCH` if there are none.
+    /// Sends a message to the members of a group in a namespace. `ESRCH` if there are none, or
+    /// after [`Registration::unregister`].
     pub fn multicast(
         &self,
         net: &Net,
@@ -623,6 +646,10 @@ impl<F: Family> Registration<F> {
         cmd: u8,
         f: impl FnOnce(&mut Writer<'_>) -> Result,
     ) -> Result {
+        let registered = self.tables.registered.lock();
+        if !*registered {
+            return Err(ESRCH);
+        }
         let family = self.tables.family.get();
         let mut message = Message::new()?;
         message.write(family, 0, 0, 0, cmd, f)?;
@@ -635,7 +662,6 @@ impl<F: Family> Registration<F> {
 
 impl<F: Family> Drop for Registration<F> {
     fn drop(&mut self) {
-        // SAFETY: Registered in `new`.
-        unsafe { bindings::genl_unregister_family(self.tables.family.get()) };
+        self.unregister();
     }
 }

@@ -113,6 +113,16 @@ impl Drop for Drained {
     }
 }
 
+/// Ends the family that all namespaces share with [`Shared`]. A command in progress may have a
+/// share in that too, and must not be the one to unregister the family that it belongs to.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.outlet.unregister();
+    }
+}
+
 /// Everything that is registered, in the order in which it goes.
 struct SmcR {
     _netlink: genl::Registration<SmcFamily>,
@@ -120,6 +130,7 @@ struct SmcR {
     _sockets: sock::Registration<SmcSocket>,
     _option: tcp_option::Registration,
     _namespaces: pernet::Registration<Netns>,
+    _own: Ended,
     _devices: Devices,
     _tcp: tcp::Subsystem,
     _shared: Drained,
@@ -141,6 +152,7 @@ impl kernel::Module for SmcR {
             GFP_KERNEL,
         )?;
         let drained = Drained(shared.clone());
+        let own = Ended(shared.clone());
         let namespaces = NETNS.register(shared)?;
         let option = tcp_option::Registration::new(smc_proto::tcp_option::OPTION)?;
         let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
@@ -150,6 +162,7 @@ impl kernel::Module for SmcR {
             _sockets: sockets,
             _option: option,
             _namespaces: namespaces,
+            _own: own,
             _devices: devices,
             _tcp: tcp,
             _shared: drained,
