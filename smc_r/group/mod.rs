@@ -236,8 +236,16 @@ impl Group {
         let link = self.first_link().ok_or(ENOTCONN)?;
         let spare = Rc::new(&link.path, self.ns.queues(), link.clone())?;
         let end = spare.local().into();
-        self.links.lock().spare = Some(spare);
-        Ok(end)
+        {
+            let mut links = self.links.lock();
+            // The group may have been released in the meantime, and nobody comes for it again.
+            if links.places.iter().any(Option::is_some) {
+                links.spare = Some(spare);
+                return Ok(end);
+            }
+        }
+        spare.shutdown();
+        Err(ENOTCONN)
     }
 
     /// Lets `action` loose on the LLC engine, posts what it wants to send, and has the service look
@@ -312,6 +320,10 @@ impl Group {
     ) {
         self.waiters.lock().first = Some(handshake);
         self.with_flow(|flow, _, now| flow.start(local, peer, spare, now));
+        // A flow that was not started has no links, and took no notice if this one failed.
+        if !self.first_link().is_some_and(|link| link.is_up()) {
+            self.link_failed(LinkIx::FIRST);
+        }
     }
 
     /// Has `handshake` woken when the first contact, or something about RMBs, is decided.

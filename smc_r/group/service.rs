@@ -206,7 +206,6 @@ impl Group {
     /// Takes the queue pairs apart: the end of the group. Process context.
     pub(super) fn release(self: &Arc<Self>) {
         self.port_check.cancel();
-        self.drop_spare();
         for place in 0..MAX_LINKS {
             let link = self
                 .links
@@ -218,6 +217,8 @@ impl Group {
                 link.shutdown();
             }
         }
+        // Behind the links: without them there will be no other, see `add_spare`.
+        self.drop_spare();
         self.first_contact_lost();
         self.wake_waiters();
     }
