@@ -257,6 +257,11 @@ impl Netns {
         self.groups.fetch_add(1, Relaxed);
     }
 
+    /// How many link groups there are.
+    pub(crate) fn groups(&self) -> u32 {
+        self.groups.load(Relaxed)
+    }
+
     /// A link group is gone.
     pub(crate) fn group_gone(&self) {
         self.groups.fetch_sub(1, kernel::sync::atomic::Release);

@@ -38,6 +38,11 @@ pub(crate) struct Groups {
 /// takes a queue pair and an RMB.
 const MAX_FIRST_CONTACTS: u32 = 64;
 
+/// From so many link groups of a namespace on, a server makes no new one unless an idle one ends for
+/// it. Each has buffers and a queue pair, and stays for minutes when it is not used; a peer can claim
+/// to be as many hosts as it likes.
+const MAX_GROUPS: u32 = 1024;
+
 /// Counts a first contact for as long as it is under way.
 pub(crate) struct FirstContact(Arc<Groups>);
 
@@ -116,6 +121,18 @@ impl Groups {
             }
         }
         let first_contact = FirstContact::begin(&ns.shared.groups)?;
+        if ns.groups() >= MAX_GROUPS {
+            // The one that was made first of those which nobody uses gives way.
+            let idle = list.iter().find(|group| {
+                group.role == Role::Server && Arc::ptr_eq(&group.ns, ns) && group.is_idle()
+            });
+            match idle {
+                Some(idle) if ns.groups() < MAX_GROUPS + MAX_FIRST_CONTACTS => {
+                    idle.shut_down(ShutDown::Program);
+                }
+                _ => return Err(EBUSY),
+            }
+        }
         let (group, token) = Self::create(&mut list, ns, Role::Server, peer, path)?;
         Ok(ServerChoice::First(group, token, first_contact))
     }

@@ -305,6 +305,12 @@ impl Group {
         self.flow.lock().flow.is_over()
     }
 
+    /// True while it could be used, and nobody does.
+    pub(crate) fn is_idle(&self) -> bool {
+        let guard = self.flow.lock();
+        guard.flow.is_usable() && guard.flow.connections() == 0
+    }
+
     /// The active link with this far end.
     pub(crate) fn find_link(&self, peer: &LinkEnd) -> Option<LinkIx> {
         self.flow.lock().flow.find_link(peer)
