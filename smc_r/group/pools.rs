@@ -199,8 +199,7 @@ impl Pools {
             .count();
         let (memory, size) = allocate(wanted, RMB_BYTES << same.min(RMB_DOUBLINGS))?;
         let key = link.alloc_key(&memory)?;
-        let id = RmbId(self.next_id);
-        self.next_id = self.next_id.wrapping_add(1);
+        let id = self.next_id();
         let count = u8::try_from(memory.elements()).unwrap_or(u8::MAX);
         let rmb = Arc::new(
             GroupRmb {
@@ -225,6 +224,17 @@ impl Pools {
         };
         self.rmbs.push(entry, GFP_KERNEL)?;
         Ok(rmb)
+    }
+
+    /// A name that no RMB of the group has: there are fewer of them than names.
+    fn next_id(&mut self) -> RmbId {
+        loop {
+            let id = RmbId(self.next_id);
+            self.next_id = self.next_id.wrapping_add(1);
+            if !self.rmbs.iter().any(|entry| entry.rmb.id == id) {
+                return id;
+            }
+        }
     }
 
     /// An element of an RMB that was just made.
