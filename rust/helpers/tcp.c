@@ -47,22 +47,61 @@ __rust_helper bool rust_helper_tcp_hook(struct sock *sk, void *data,
 	return true;
 }
 
+/* Callbacks that somebody else has replaced meanwhile stay. */
+static void kapi_replace(struct sock *sk, const struct kapi_sk_events *old,
+			 const struct kapi_sk_events *new)
+{
+	if (sk->sk_data_ready == old->data_ready)
+		sk->sk_data_ready = new->data_ready;
+	if (sk->sk_state_change == old->state_change)
+		sk->sk_state_change = new->state_change;
+	if (sk->sk_write_space == old->write_space)
+		sk->sk_write_space = new->write_space;
+	if (sk->sk_error_report == old->error_report)
+		sk->sk_error_report = new->error_report;
+}
+
 /* Undoes the above, but for callbacks which somebody else has replaced meanwhile. */
 __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_events *ours,
 					  const struct kapi_sk_events *saved)
 {
 	write_lock_bh(&sk->sk_callback_lock);
-	if (sk->sk_data_ready == ours->data_ready)
-		sk->sk_data_ready = saved->data_ready;
-	if (sk->sk_state_change == ours->state_change)
-		sk->sk_state_change = saved->state_change;
-	if (sk->sk_write_space == ours->write_space)
-		sk->sk_write_space = saved->write_space;
-	if (sk->sk_error_report == ours->error_report)
-		sk->sk_error_report = saved->error_report;
+	kapi_replace(sk, ours, saved);
 	if (kapi_is_ours((uintptr_t)rcu_access_pointer(__sk_user_data(sk))))
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/* Replaces the callbacks alone, for a while; the data stays. */
+__rust_helper void rust_helper_tcp_exchange(struct sock *sk, const struct kapi_sk_events *old,
+					    const struct kapi_sk_events *new)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+	kapi_replace(sk, old, new);
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/*
+ * May the end of this listener hand connections that wait to be accepted to another listener, which
+ * need not be one of ours? (They are told apart by settings and programs that only the core sees.)
+ */
+__rust_helper bool rust_helper_tcp_may_migrate(const struct sock *sk)
+{
+	return sk->sk_state == TCP_LISTEN && rcu_access_pointer(sk->sk_reuseport_cb);
+}
+
+/* Gives connections that wait to be accepted the callbacks which their locked listener had. */
+__rust_helper void rust_helper_tcp_unhook_children(struct sock *sk,
+						   const struct kapi_sk_events *ours,
+						   const struct kapi_sk_events *saved)
+{
+	struct request_sock_queue *queue = &inet_csk(sk)->icsk_accept_queue;
+	struct request_sock *req;
+
+	spin_lock_bh(&queue->rskq_lock);
+	for (req = queue->rskq_accept_head; req; req = req->dl_next)
+		rust_helper_tcp_exchange(req->sk, ours, saved);
+	spin_unlock_bh(&queue->rskq_lock);
 }
 
 /* The data of a hooked sock; it stays what it is until the matching unlock. */

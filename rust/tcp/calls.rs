@@ -110,7 +110,12 @@ impl TcpSocket {
 
     /// Dissolves the connection, or what there is of it, so that the socket can be used again.
     pub fn disconnect(&self) -> Result {
-        self.connect(&SockAddr::Unspec).map(|_| ())
+        let suspended = self.inner().suspend();
+        let result = self.connect(&SockAddr::Unspec).map(|_| ());
+        if suspended {
+            self.inner().resume();
+        }
+        result
     }
 
     /// Takes a connection from a listening socket, if there is one. It has no owner.

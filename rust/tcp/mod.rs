@@ -109,8 +109,50 @@ impl Inner {
         unsafe { (*self.sock.as_ptr()).sk }.cast()
     }
 
+    /// Before a listener ends: takes our callbacks from it, and from connections that wait to be
+    /// accepted, which have inherited them. The end may hand these to a listener of somebody else,
+    /// where they would wake nobody, and have our functions after the module is gone. True if that
+    /// was done, and [`Inner::resume`] has to follow if the socket goes on to be used.
+    fn suspend(&self) -> bool {
+        let sk = self.sk();
+        // SAFETY: The sock exists; process context, as the callers are.
+        unsafe { bindings::lock_sock(sk) };
+        // SAFETY: The sock is locked.
+        let needed = unsafe { bindings::tcp_may_migrate(sk) };
+        if needed {
+            // SAFETY: The sock exists, and `saved` is what it had.
+            unsafe { bindings::tcp_exchange(sk, &events::OURS, &self.saved) };
+        }
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+        if !needed {
+            return false;
+        }
+        // A child that was made before is in the queue when its softirq has ended.
+        crate::util::wait_for_readers();
+        // SAFETY: The sock exists, and `saved` is what it had.
+        unsafe {
+            bindings::lock_sock(sk);
+            bindings::tcp_unhook_children(sk, &events::OURS, &self.saved);
+            bindings::release_sock(sk);
+        }
+        true
+    }
+
+    /// Undoes [`Inner::suspend`] for the sock itself.
+    fn resume(&self) {
+        let sk = self.sk();
+        // SAFETY: The sock exists, and its callbacks are those of `saved`.
+        unsafe {
+            bindings::lock_sock(sk);
+            bindings::tcp_exchange(sk, &self.saved, &events::OURS);
+            bindings::release_sock(sk);
+        }
+    }
+
     /// Ends events and everything else that leads from the sock to `self`.
     fn unhook(&self) {
+        self.suspend();
         let sk = self.sk();
         // SAFETY: The sock exists; process context, as the callers are.
         unsafe { bindings::lock_sock(sk) };
