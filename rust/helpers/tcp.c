@@ -271,6 +271,19 @@ __rust_helper unsigned int rust_helper_tcp_inq(struct sock *sk)
 	return READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
 }
 
+/*
+ * The number in the stream of an urgent byte that has come and was not read, with a bit above that
+ * says that there is one.
+ */
+__rust_helper u64 rust_helper_tcp_urgent(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!(READ_ONCE(tp->urg_data) & TCP_URG_VALID))
+		return 0;
+	return BIT_ULL(32) | READ_ONCE(tp->urg_seq);
+}
+
 /* How segments of a connected sock leave. False when there is no route. */
 __rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *out)
 {

@@ -362,6 +362,17 @@ impl<T: Socket> Sk<T> {
         );
     }
 
+    /// Wakes whoever waits for a connection to be established, and tells the owner of the file by a
+    /// signal if so configured. Any context but hard interrupts.
+    pub fn wake_connected(&self) {
+        self.wake_state_change();
+        self.wake(
+            poll::OUT | poll::WRNORM | poll::WRBAND,
+            bindings::SOCK_WAKE_IO,
+            bindings::POLL_OUT,
+        );
+    }
+
     /// Wakes whoever waits for an error. Any context but hard interrupts.
     pub fn wake_error(&self) {
         self.wake(poll::ERR, bindings::SOCK_WAKE_IO, bindings::POLL_ERR);

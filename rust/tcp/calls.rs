@@ -25,6 +25,7 @@ use crate::sock::{
     Socket,
     UserArg, //
 };
+use core::num::NonZeroU64;
 use core::ptr::{
     self,
     NonNull, //
@@ -326,6 +327,24 @@ impl TcpSocket {
     pub fn inq(&self) -> u32 {
         // SAFETY: The sock exists.
         unsafe { bindings::tcp_inq(self.sk()) }
+    }
+
+    /// The number of an urgent byte that has come and was not read. May be called in events.
+    pub fn urgent(&self) -> Option<NonZeroU64> {
+        // SAFETY: The sock exists.
+        NonZeroU64::new(unsafe { bindings::tcp_urgent(self.sk()) })
+    }
+
+    /// Calls `f` with the sock locked, so that no event is in progress meanwhile, nor any other
+    /// change of the connection. What holds for events holds for `f`.
+    pub fn locked<R>(&self, f: impl FnOnce() -> R) -> R {
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
+        let result = f();
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+        result
     }
 
     /// How many bytes the peer has not acknowledged, a SYN or FIN counting one. May be called in

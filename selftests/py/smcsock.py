@@ -3,6 +3,7 @@
 
 import errno
 import os
+import select
 import socket
 import struct
 import sys
@@ -91,6 +92,11 @@ def pattern(amount, seed=1):
     """Bytes that differ from place to place, also at powers of two."""
     block = bytes((i * 7 + seed * 13 + (i >> 8)) & 255 for i in range(min(amount, 65521)))
     return (block * (amount // max(len(block), 1) + 1))[:amount]
+
+
+def acceptable(sock):
+    """Whether a connection waits to be accepted."""
+    return bool(select.select([sock], [], [], 0)[0])
 
 
 def name_of(error):

@@ -381,8 +381,11 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     if !group.is_usable() {
         link_failed(sk);
     }
-    // What happened to TCP in the meantime was told to the rendezvous, which is over.
-    tcp_event(sk);
+    // What happened to TCP in the meantime was told to the rendezvous, which is over. Not while a
+    // FIN is being taken in: half of it looks like data.
+    if let Ok(tcp) = sk.tcp() {
+        tcp.locked(|| tcp_event(sk));
+    }
 }
 
 /// A CDC message for this connection came in. Softirq.
@@ -418,7 +421,8 @@ pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.lose_link()));
 }
 
-/// Something happened on the TCP connection: nothing should, but for its end. Softirq.
+/// Something happened on the TCP connection: nothing should, but for its end. Softirq; with the inner
+/// socket locked.
 pub(crate) fn tcp_event(sk: &SocketRef) {
     let Ok(tcp) = sk.tcp() else {
         return;

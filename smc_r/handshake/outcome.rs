@@ -189,11 +189,9 @@ impl Handshake {
             None => {
                 if ok {
                     self.sk.connected();
-                }
-                self.sk.wake_state_change();
-                if ok {
-                    self.sk.wake_writable();
+                    self.sk.wake_connected();
                 } else {
+                    self.sk.wake_state_change();
                     self.sk.wake_error();
                 }
             }

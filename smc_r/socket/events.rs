@@ -6,7 +6,12 @@
 //! Called in softirq or process context with the inner socket's lock held: nothing here sleeps, and
 //! nothing takes the outer socket's lock.
 
-use kapi::{errno::from_number, tcp};
+use kapi::{
+    errno::from_number,
+    sock::{state as tcp_state, RCV_SHUTDOWN, SHUTDOWN_MASK},
+    tcp, //
+};
+use kernel::sync::atomic::Relaxed;
 
 use super::{Phase, SmcSocket, SocketRef};
 use crate::conn;
@@ -25,7 +30,10 @@ impl tcp::Events<SocketRef> for InnerEvents {
                 }
             }
             Phase::Accelerated => conn::tcp_event(sk),
-            Phase::Fallback => sk.wake_readable(),
+            Phase::Fallback => {
+                urgent(sk);
+                sk.wake_readable();
+            }
             Phase::Idle | Phase::Dead => {}
         }
     }
@@ -34,7 +42,7 @@ impl tcp::Events<SocketRef> for InnerEvents {
         match sk.phase() {
             Phase::Connecting => kick(sk),
             Phase::Accelerated => conn::tcp_event(sk),
-            Phase::Fallback => sk.wake_state_change(),
+            Phase::Fallback => fallback_changed(sk),
             Phase::Idle | Phase::Listening | Phase::Dead => {}
         }
     }
@@ -60,6 +68,33 @@ impl tcp::Events<SocketRef> for InnerEvents {
                 sk.wake_error();
             }
             Phase::Idle | Phase::Listening | Phase::Dead => {}
+        }
+    }
+}
+
+/// TCP signals urgent data to the owner of its own socket's file, and there is none.
+fn urgent(sk: &SocketRef) {
+    let news = sk.tcp().ok().and_then(|tcp| tcp.urgent());
+    if news.is_some_and(|byte| sk.urgent_told.xchg(byte.get(), Relaxed) != byte.get()) {
+        sk.send_sigurg();
+    }
+}
+
+/// The same for the signals that go with a change of its state.
+fn fallback_changed(sk: &SocketRef) {
+    let Ok(tcp) = sk.tcp() else {
+        return;
+    };
+    let shut = tcp.shutdown_mask();
+    match tcp.state() {
+        tcp_state::ESTABLISHED => sk.wake_connected(),
+        tcp_state::CLOSE => sk.wake_hangup(),
+        _ if shut == SHUTDOWN_MASK => sk.wake_hangup(),
+        _ => {
+            sk.wake_state_change();
+            if shut & RCV_SHUTDOWN != 0 {
+                sk.wake_readable();
+            }
         }
     }
 }

@@ -112,6 +112,8 @@ pub(crate) struct SmcSocket {
     pub(crate) released: Atomic<u32>,
     /// The stream may begin with a Decline that crossed ours.
     pub(crate) may_cross: Atomic<u32>,
+    /// Plain TCP: the urgent byte that the program was told of last, see [`TcpSocket::urgent`].
+    urgent_told: Atomic<u64>,
     /// The inner socket; gone once the socket is closed.
     #[pin]
     tcp: SpinLockBh<Option<Arc<TcpSocket>>>,
@@ -149,6 +151,7 @@ impl SmcSocket {
             news: Atomic::new(0),
             released: Atomic::new(0),
             may_cross: Atomic::new(0),
+            urgent_told: Atomic::new(0),
             tcp <- new_spinlock_bh!(Some(tcp), "smc_tcp"),
             conn <- new_spinlock_bh!(None, "smc_conn"),
             listener <- new_spinlock_bh!(None, "smc_listener"),
