@@ -217,7 +217,9 @@ impl Device {
     /// The largest number of work requests a queue takes.
     pub fn max_work_requests(&self) -> u32 {
         // SAFETY: The device is valid, the attributes were filled in at registration.
-        unsafe { (*self.as_raw()).attrs.max_qp_wr }.max(0) as u32
+        let max = unsafe { (*self.as_raw()).attrs.max_qp_wr };
+        // Signed in some kernels, unsigned in others.
+        u32::try_from(i64::from(max)).unwrap_or(0)
     }
 
     /// Asks for the state of a port. May sleep.

@@ -109,7 +109,10 @@ def inside(space):
 
 
 class Link:
-    """A netlink socket in a namespace."""
+    """A netlink socket in a namespace.
+
+    `buffer` is for the socket's whole life: the kernel sends datagrams as long as the longest buffer
+    that it has seen."""
 
     def __init__(self, protocol=NETLINK_GENERIC, space=None, buffer=65536):
         with inside(space):
@@ -185,8 +188,8 @@ def explanation(message):
 class Family:
     """A generic netlink family, as a namespace sees it."""
 
-    def __init__(self, name, space=None):
-        self.link = Link(space=space)
+    def __init__(self, name, space=None, buffer=65536):
+        self.link = Link(space=space, buffer=buffer)
         answer = self.link.request(GENL_ID_CTRL, ACK,
                                    struct.pack("=BBH", 3, 1, 0) + attribute(2, text(name)))
         facts = table(answer[0].payload[4:])
