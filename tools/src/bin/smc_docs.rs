@@ -28,6 +28,9 @@ fn write(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(&completions)?;
     for (command, section) in [
         (smc_tools::ctl::Cli::command(), "8"),
+        (smc_tools::compat::pnet::Cli::command(), "8"),
+        (smc_tools::compat::ss::Cli::command(), "8"),
+        (smc_tools::compat::smcr::Cli::command(), "8"),
         (smc_tools::run::Args::command(), "1"),
     ] {
         let name = command.get_name().to_string();

@@ -8,7 +8,7 @@ mod selftest;
 pub mod status;
 pub mod steps;
 pub mod table;
-mod text;
+pub(crate) mod text;
 mod watch;
 pub mod why;
 
@@ -331,7 +331,7 @@ impl Output<'_> {
         Ok(report.good)
     }
 
-    fn print<T: Serialize>(
+    pub(crate) fn print<T: Serialize>(
         &mut self,
         value: &T,
         text: impl FnOnce(&T) -> String,
@@ -346,7 +346,7 @@ impl Output<'_> {
     }
 
     /// Like `print`, for a list, which JSON shows as an object with one member.
-    fn list<T: Serialize>(
+    pub(crate) fn list<T: Serialize>(
         &mut self,
         name: &'static str,
         items: &[T],

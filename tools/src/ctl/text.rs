@@ -260,7 +260,7 @@ fn technology(name: &str, data: &Technology, width: Option<u16>) -> String {
     .concat()
 }
 
-pub(super) fn stats(stats: &Stats, width: Option<u16>) -> String {
+pub(crate) fn stats(stats: &Stats, width: Option<u16>) -> String {
     let fallbacks = &stats.fallbacks;
     let mut text = pairs(&[
         (

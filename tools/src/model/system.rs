@@ -137,6 +137,18 @@ impl PnetEntry {
             .collect::<Result<_, _>>()?)
     }
 
+    /// The entries of an id.
+    pub fn read(source: &mut dyn Source, id: &str) -> Result<Vec<Self>, Error> {
+        let mut attributes = Vec::new();
+        let name = [id.as_bytes(), &[0]].concat();
+        push_attribute(&mut attributes, pnet::NAME, &name);
+        let messages = source.query(PNET_FAMILY, pnet::GET, &attributes)?;
+        Ok(messages
+            .iter()
+            .map(|message| Self::decode(&message.attributes))
+            .collect::<Result<_, _>>()?)
+    }
+
     /// The attributes of a request to add the entry.
     pub fn attributes(&self) -> Vec<u8> {
         let terminated = |text: &str| [text.as_bytes(), &[0]].concat();

@@ -1,57 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The commands of smcctl on constructed answers of the kernel, against recorded output, and on
-//! answers that are cut short or damaged.
-//!
-//! With `SMC_TOOLS_BLESS=1` in the environment, the output is recorded instead.
+//! A kernel whose answers are constructed, and may be damaged.
 
-use clap::Parser;
-use smc_tools::ctl::{self, Cli, Failure, Output};
 use smc_tools::netlink::{push_attribute, Error, Message, Notice, Route, Source};
 use smc_tools::uapi::{command, nest, own, pnet, GEN_FAMILY, OWN_FAMILY, PNET_FAMILY};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::path::Path;
 
-type Damage = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
+pub(crate) type Damage = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
 
 #[derive(Default)]
-struct Fake {
+pub(crate) struct Fake {
     /// What came with `execute`.
-    executed: Vec<(&'static str, u8, Vec<u8>)>,
+    pub(crate) executed: Vec<(&'static str, u8, Vec<u8>)>,
     /// Applied to each message of an answer.
-    damage: Option<Damage>,
+    pub(crate) damage: Option<Damage>,
 }
 
 #[derive(Default)]
-struct Builder(Vec<u8>);
+pub(crate) struct Builder(pub(crate) Vec<u8>);
 
 impl Builder {
-    fn u8(mut self, kind: u16, value: u8) -> Self {
+    pub(crate) fn u8(mut self, kind: u16, value: u8) -> Self {
         push_attribute(&mut self.0, kind, &[value]);
         self
     }
-    fn u16(mut self, kind: u16, value: u16) -> Self {
+    pub(crate) fn u16(mut self, kind: u16, value: u16) -> Self {
         push_attribute(&mut self.0, kind, &value.to_ne_bytes());
         self
     }
-    fn u32(mut self, kind: u16, value: u32) -> Self {
+    pub(crate) fn u32(mut self, kind: u16, value: u32) -> Self {
         push_attribute(&mut self.0, kind, &value.to_ne_bytes());
         self
     }
-    fn u64(mut self, kind: u16, value: u64) -> Self {
+    pub(crate) fn u64(mut self, kind: u16, value: u64) -> Self {
         push_attribute(&mut self.0, kind, &value.to_ne_bytes());
         self
     }
-    fn text(mut self, kind: u16, value: &str) -> Self {
+    pub(crate) fn text(mut self, kind: u16, value: &str) -> Self {
         push_attribute(&mut self.0, kind, &[value.as_bytes(), &[0]].concat());
         self
     }
-    fn nest(mut self, kind: u16, inner: Builder) -> Self {
+    pub(crate) fn nest(mut self, kind: u16, inner: Builder) -> Self {
         push_attribute(&mut self.0, kind | 0x8000, &inner.0);
         self
     }
-    fn message(self, command: u8) -> Message {
+    pub(crate) fn message(self, command: u8) -> Message {
         Message {
             command,
             attributes: self.0,
@@ -59,11 +53,11 @@ impl Builder {
     }
 }
 
-fn new() -> Builder {
+pub(crate) fn new() -> Builder {
     Builder::default()
 }
 
-fn group(id: u32, v2: bool) -> Message {
+pub(crate) fn group(id: u32, v2: bool) -> Message {
     let mut group = new()
         .u32(1, id)
         .u8(2, u8::from(v2))
@@ -91,7 +85,7 @@ fn group(id: u32, v2: bool) -> Message {
         .message(command::GET_LGR_SMCR)
 }
 
-fn link(id: u8) -> Message {
+pub(crate) fn link(id: u8) -> Message {
     let link = new()
         .u8(1, id)
         .text(2, "rxe_eth0")
@@ -108,7 +102,7 @@ fn link(id: u8) -> Message {
         .message(command::GET_LINK_SMCR)
 }
 
-fn devices() -> Vec<Message> {
+pub(crate) fn devices() -> Vec<Message> {
     let port = new()
         .u8(1, 1)
         .text(2, "NET1")
@@ -142,7 +136,7 @@ fn devices() -> Vec<Message> {
         .into()
 }
 
-fn stats() -> Vec<Message> {
+pub(crate) fn stats() -> Vec<Message> {
     let buckets =
         |first: u64| (1..=9).fold(new(), |all, kind| all.u64(kind, first + u64::from(kind)));
     let buffers =
@@ -177,7 +171,7 @@ fn stats() -> Vec<Message> {
     vec![new().nest(nest::STATS, stats).message(7)]
 }
 
-fn fallbacks() -> Vec<Message> {
+pub(crate) fn fallbacks() -> Vec<Message> {
     let first = new()
         .u8(1, 1)
         .u64(2, 5)
@@ -192,7 +186,7 @@ fn fallbacks() -> Vec<Message> {
 }
 
 /// Lists of the module's own family.
-fn own_lists(number: u8) -> Vec<Message> {
+pub(crate) fn own_lists(number: u8) -> Vec<Message> {
     let peer = |builder: Builder| {
         let mut builder = builder;
         push_attribute(&mut builder.0, 8, &[192, 0, 2, 2]);
@@ -221,7 +215,7 @@ fn own_lists(number: u8) -> Vec<Message> {
     }
 }
 
-fn events() -> Vec<Message> {
+pub(crate) fn events() -> Vec<Message> {
     let group = || new().u64(3, 1).u32(16, 0x100).u8(7, 1);
     let link = || group().u8(17, 1).text(18, "rxe_eth0").u8(19, 1);
     let mut fallback = new()
@@ -241,7 +235,7 @@ fn events() -> Vec<Message> {
     ]
 }
 
-fn socket(state: u8, mode: u8, ports: (u16, u16), attributes: Builder) -> Vec<u8> {
+pub(crate) fn socket(state: u8, mode: u8, ports: (u16, u16), attributes: Builder) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[..3].copy_from_slice(&[43, state, mode]);
     bytes[4..6].copy_from_slice(&ports.0.to_be_bytes());
@@ -257,7 +251,7 @@ fn socket(state: u8, mode: u8, ports: (u16, u16), attributes: Builder) -> Vec<u8
     bytes
 }
 
-fn sockets() -> Vec<Vec<u8>> {
+pub(crate) fn sockets() -> Vec<Vec<u8>> {
     let mut info = Vec::new();
     for value in [7u32, 65536, 65536, 131_072] {
         info.extend(value.to_ne_bytes());
@@ -377,6 +371,7 @@ impl Source for Fake {
         self.executed.push((family, number, bytes.to_vec()));
         match (family, number) {
             (OWN_FAMILY, own::INFO_GET) => Ok(vec![new().text(1, "0.1.0").u64(3, 1).message(1)]),
+            (PNET_FAMILY, pnet::GET) => self.dump(family, number),
             (OWN_FAMILY, own::RULE_ADD) => Ok(vec![new().u32(5, 3).message(4)]),
             _ => Err(Error::NoFamily(family)),
         }
@@ -416,318 +411,4 @@ impl Source for Fake {
             None => sockets(),
         })
     }
-}
-
-fn run_on(source: &mut Fake, args: &str, width: Option<u16>) -> Result<String, Failure> {
-    let cli =
-        Cli::try_parse_from(std::iter::once("smcctl").chain(args.split_whitespace())).unwrap();
-    let mut bytes = Vec::new();
-    let mut output = Output {
-        writer: &mut bytes,
-        width,
-        color: false,
-        json: cli.json,
-    };
-    ctl::run(&cli.command, source, &mut output)?;
-    Ok(String::from_utf8(bytes).unwrap())
-}
-
-fn run(args: &str, width: Option<u16>) -> String {
-    run_on(&mut Fake::default(), args, width).unwrap()
-}
-
-fn snapshot(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/snapshots")
-        .join(name);
-    if std::env::var_os("SMC_TOOLS_BLESS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let want = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(text == want, "{name} is now:\n{text}\nand was:\n{want}");
-}
-
-const COMMANDS: [&str; 13] = [
-    "groups",
-    "links",
-    "devices",
-    "stats",
-    "sockets",
-    "sockets -e",
-    "ueid list",
-    "pnet list",
-    "handshake-limit",
-    "peers",
-    "rules list",
-    "drain --list",
-    "events",
-];
-
-#[test]
-fn output_for_people() {
-    for args in COMMANDS {
-        snapshot(
-            &format!("{}.txt", args.replace(' ', "_")),
-            &run(args, Some(100)),
-        );
-    }
-}
-
-#[test]
-fn output_as_json() {
-    for args in COMMANDS.iter().filter(|args| !args.contains("-e")) {
-        let text = run(&format!("--json {args}"), None);
-        if *args == "events" {
-            // An object in each line.
-            for line in text.lines() {
-                serde_json::from_str::<serde_json::Value>(line).unwrap();
-            }
-        } else {
-            serde_json::from_str::<serde_json::Value>(&text).unwrap();
-        }
-        snapshot(&format!("{}.json", args.replace(' ', "_")), &text);
-    }
-}
-
-/// Without the line that depends on the host.
-#[test]
-fn status() {
-    let text: String = run("status", None)
-        .lines()
-        .filter(|line| !line.starts_with("Module"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    snapshot("status.txt", &text);
-    let mut value: serde_json::Value = serde_json::from_str(&run("status -j", None)).unwrap();
-    assert!(value.as_object_mut().unwrap().remove("module").is_some());
-    assert_eq!(value["module_version"], "0.1.0");
-    snapshot("status.json", &format!("{value:#}\n"));
-}
-
-#[test]
-fn tables_fit_eighty_columns() {
-    // Events are lines of a log.
-    for args in COMMANDS.iter().filter(|args| **args != "events") {
-        let text = run(args, Some(80));
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{args}: {line}");
-        }
-    }
-}
-
-#[test]
-fn filters() {
-    let count = |args: &str| {
-        let value: serde_json::Value = serde_json::from_str(&run(args, None)).unwrap();
-        value["sockets"].as_array().unwrap().len()
-    };
-    assert_eq!(count("-j sockets"), 4);
-    assert_eq!(count("-j sockets --listening"), 1);
-    assert_eq!(count("-j sockets --connected"), 2);
-    assert_eq!(count("-j sockets --connected --mode tcp"), 1);
-    assert_eq!(count("-j sockets --mode smcd"), 0);
-}
-
-#[test]
-fn changes_send_the_right_bytes() {
-    let mut fake = Fake::default();
-    let group = "0a00f1";
-    let drain = format!("drain -g {group} -l 2");
-    for args in [
-        "ueid add LAB-EID-2",
-        "ueid remove X",
-        "ueid flush",
-        "pnet add net1 -i eth0 -d rxe0 -p 2",
-        "pnet remove NET1",
-        "pnet flush",
-        "handshake-limit on",
-        "handshake-limit off",
-        "rules remove 7",
-        "rules flush",
-        "drain -d rxe0 -p 1 --undo",
-        &drain,
-    ] {
-        assert_eq!(run_on(&mut fake, args, None).unwrap(), "", "{args}");
-    }
-    let add = "rules add deny --peer 2001:db8::/32 --port 80-90 --side server --cgroup 7 -n 5";
-    assert_eq!(run_on(&mut fake, add, None).unwrap(), "3\n");
-    let eid = |id: &str| new().text(1, &format!("{id:<32}")).0;
-    let want = [
-        (GEN_FAMILY, 10, eid("LAB-EID-2")),
-        (GEN_FAMILY, 11, eid("X")),
-        (GEN_FAMILY, 12, vec![]),
-        (
-            PNET_FAMILY,
-            2,
-            new()
-                .text(1, "net1")
-                .text(2, "eth0")
-                .text(3, "rxe0")
-                .u8(4, 2)
-                .0,
-        ),
-        (PNET_FAMILY, 3, new().text(1, "NET1").0),
-        (PNET_FAMILY, 4, vec![]),
-        (GEN_FAMILY, 17, vec![]),
-        (GEN_FAMILY, 18, vec![]),
-        (OWN_FAMILY, 5, new().u32(5, 7).0),
-        (OWN_FAMILY, 6, vec![]),
-        (OWN_FAMILY, 10, {
-            let mut bytes = new().text(18, "rxe0").u8(19, 1).0;
-            push_attribute(&mut bytes, 20, &[]);
-            bytes
-        }),
-        (OWN_FAMILY, 10, new().u32(16, 0x0a00f1).u8(17, 2).0),
-        (OWN_FAMILY, 4, {
-            let mut bytes = new().u32(5, 5).u8(6, 0).u8(7, 2).0;
-            let address = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            push_attribute(&mut bytes, 8, &address);
-            let rest = new().u8(9, 32).u16(10, 80).u16(11, 90).u64(12, 7);
-            [bytes, rest.0].concat()
-        }),
-    ];
-    assert_eq!(fake.executed, want);
-}
-
-#[test]
-fn bad_values_are_usage_errors() {
-    let failure = run_on(&mut Fake::default(), "ueid add lower", None).unwrap_err();
-    assert_eq!(failure.exit_code(), 2);
-    for bad in [
-        "",
-        "nonsense",
-        "pnet add NET1",
-        "pnet add NET1 -i eth0 -p 1",
-        "pnet add N -d rxe0 -p 3",
-        "sockets -l -c",
-        "handshake-limit maybe",
-        "ueid add",
-        "rules add",
-        "rules add deny --peer 1.2.3.4/33",
-        "rules add deny -n 0",
-        "rules add deny --port 9-8",
-        "drain",
-        "drain -d rxe0 -g 1",
-        "drain -p 1",
-        "drain -g xyz",
-        "drain -g 1 -l 1 --undo",
-        "stats --count 1",
-        "stats --watch 0",
-        "why",
-        "why nonsense",
-    ] {
-        let args = std::iter::once("smcctl").chain(bad.split_whitespace());
-        assert!(Cli::try_parse_from(args).is_err(), "{bad}");
-    }
-}
-
-#[test]
-fn failures_have_hints_and_statuses() {
-    let cases = [
-        (Error::NoFamily(GEN_FAMILY), 3, "modprobe smc_r"),
-        (Error::NoFamily("sock_diag"), 3, "modprobe smc_diag"),
-        (Error::NoFamily(OWN_FAMILY), 3, "needs the module smc_r"),
-        (Error::Kernel(95, None), 1, "does not have this"),
-        (Error::Kernel(1, None), 4, "CAP_NET_ADMIN"),
-        (Error::Kernel(17, Some("id exists".into())), 1, "id exists"),
-    ];
-    for (error, status, text) in cases {
-        let failure = Failure::from(error);
-        assert_eq!(failure.exit_code(), status);
-        assert!(failure.to_string().contains(text), "{failure}");
-    }
-    let pipe = Failure::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-    assert!(pipe.is_closed_pipe());
-}
-
-#[test]
-fn counters_again_and_again() {
-    let text = run("stats --watch 0.1 --count 2", Some(80));
-    let lines: Vec<_> = text.lines().collect();
-    assert!(lines.len() == 3 && lines[0].contains("SENT/s"), "{text}");
-    let text = run("-j stats --watch 0.1 --count 2", None);
-    for line in text.lines() {
-        let value: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert_eq!(
-            (&value["tx_bytes"], &value["connections"]),
-            (&0.into(), &34.into())
-        );
-    }
-    assert_eq!(text.lines().count(), 2);
-}
-
-/// A rule that denies is found, and said.
-#[test]
-fn why_not() {
-    let cli = Cli::try_parse_from(["smcctl", "-j", "why", "198.51.100.1"]).unwrap();
-    let mut bytes = Vec::new();
-    let mut output = Output {
-        writer: &mut bytes,
-        width: None,
-        color: false,
-        json: true,
-    };
-    let good = ctl::run(&cli.command, &mut Fake::default(), &mut output).unwrap();
-    let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
-    assert_eq!(value["good"], good);
-    let names: Vec<_> = value["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|step| &step["name"])
-        .collect();
-    assert_eq!(names[..4], ["module", "rules", "route", "pnet id"]);
-}
-
-/// Whatever comes, there is an answer or an error, and no panic.
-#[test]
-fn damaged_answers() {
-    let commands = [
-        "status",
-        "groups",
-        "links",
-        "devices",
-        "stats",
-        "sockets -e",
-        "ueid list",
-        "pnet list",
-        "peers",
-        "rules list",
-        "drain --list",
-        "events",
-        "why 192.0.2.2",
-    ];
-    let mut errors = 0;
-    for args in commands {
-        for length in 0..420 {
-            let damage: Damage = Box::new(move |mut bytes: Vec<u8>| {
-                bytes.truncate(length);
-                bytes
-            });
-            let mut fake = Fake {
-                damage: Some(damage),
-                ..Fake::default()
-            };
-            errors += usize::from(run_on(&mut fake, args, Some(80)).is_err());
-        }
-        for at in 0..420 {
-            for value in [0x00, 0x1b, 0xff] {
-                let damage: Damage = Box::new(move |mut bytes: Vec<u8>| {
-                    if let Some(byte) = bytes.get_mut(at) {
-                        *byte = value;
-                    }
-                    bytes
-                });
-                let mut fake = Fake {
-                    damage: Some(damage),
-                    ..Fake::default()
-                };
-                match run_on(&mut fake, args, Some(80)) {
-                    Ok(text) => assert!(!text.contains('\x1b')),
-                    Err(_) => errors += 1,
-                }
-            }
-        }
-    }
-    assert!(errors > 1000, "damage was noticed only {errors} times");
 }

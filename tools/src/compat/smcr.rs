@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `smcr`: shows what there is of SMC-R, and sets EIDs.
+
+use crate::ctl::{self, table, text, Failure, Output};
+use crate::model::device::{Device, Port};
+use crate::model::group::{Group, Link};
+use crate::model::stats::Stats;
+use crate::model::system::SystemInfo;
+use crate::netlink::Source;
+use crate::uapi::{GroupType, LinkState, Role};
+use clap::{Parser, Subcommand};
+
+const AFTER_HELP: &str = "\
+Commands may be shortened. Exit status: 0 success, 1 failure, 2 wrong usage,
+3 SMC is not loaded, 4 not permitted";
+
+/// Show link groups, links, devices and counters of SMC-R, and set EIDs.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "smcr", version, after_help = AFTER_HELP, disable_version_flag = true)]
+#[command(infer_subcommands = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Print version
+    #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    /// Show more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub details: u8,
+    /// Accepted for the sake of scripts: counters are always those since the start
+    #[arg(short, long, global = true)]
+    pub absolute: bool,
+    /// Print JSON
+    #[arg(short, long, global = true)]
+    pub json: bool,
+    /// What to show.
+    #[command(subcommand)]
+    pub object: Object,
+}
+
+/// What to show.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Object {
+    /// Versions and features
+    Info {
+        /// What to do with it
+        #[command(subcommand)]
+        action: Option<Show>,
+    },
+    /// Link groups
+    #[command(infer_subcommands = true)]
+    Linkgroup {
+        /// What to do with them
+        #[command(subcommand)]
+        action: Option<GroupAction>,
+    },
+    /// RDMA devices
+    #[command(infer_subcommands = true)]
+    Device {
+        /// What to do with them
+        #[command(subcommand)]
+        action: Option<DeviceAction>,
+    },
+    /// Counters
+    #[command(infer_subcommands = true)]
+    Stats {
+        /// What to do with them
+        #[command(subcommand)]
+        action: Option<StatsAction>,
+    },
+    /// User-defined EIDs
+    #[command(infer_subcommands = true)]
+    Ueid {
+        /// What to do with them
+        #[command(subcommand)]
+        action: Option<UeidAction>,
+    },
+}
+
+/// The only thing to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Show {
+    /// Show it
+    Show,
+}
+
+/// What to do with link groups.
+#[derive(Clone, Debug, Subcommand)]
+pub enum GroupAction {
+    /// Show them
+    Show {
+        /// Only this one, or `all`
+        #[arg(default_value = "all")]
+        group: String,
+    },
+    /// Show their links
+    LinkShow {
+        /// Only those of this group, RDMA device or interface, or `all`
+        #[arg(default_value = "all")]
+        filter: String,
+    },
+}
+
+/// What to do with devices.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DeviceAction {
+    /// Show them
+    Show {
+        /// Only this device, or that of this interface, or `all`
+        #[arg(default_value = "all")]
+        filter: String,
+    },
+}
+
+/// What to do with counters.
+#[derive(Clone, Debug, Subcommand)]
+pub enum StatsAction {
+    /// Show them
+    Show,
+    /// Print them as JSON
+    Json,
+}
+
+/// What to do with EIDs.
+#[derive(Clone, Debug, Subcommand)]
+pub enum UeidAction {
+    /// Show them
+    Show,
+    /// Add one
+    Add {
+        /// The EID
+        eid: String,
+    },
+    /// Delete one
+    Del {
+        /// The EID
+        eid: String,
+    },
+    /// Delete all
+    Flush,
+}
+
+fn role(role: Role) -> String {
+    match role {
+        Role(0) => "CLNT".into(),
+        Role(1) => "SERV".into(),
+        other => other.to_string(),
+    }
+}
+
+fn kind(kind: GroupType) -> String {
+    match kind.0 {
+        0 => "NONE".into(),
+        1 => "SINGLE".into(),
+        2 => "SYM".into(),
+        3 => "ASYMP".into(),
+        4 => "ASYML".into(),
+        _ => kind.to_string(),
+    }
+}
+
+fn link_state(state: LinkState) -> String {
+    match state.0 {
+        0 => "UNUSED".into(),
+        1 => "INACTIVE".into(),
+        2 => "ACTIVATING".into(),
+        3 => "ACTIVE".into(),
+        _ => state.to_string(),
+    }
+}
+
+/// A word for every column in front: scripts count them.
+fn interface(name: Option<&String>) -> String {
+    name.map_or_else(|| "n/a".to_string(), String::clone)
+}
+
+fn groups_text(groups: &[Group], details: bool, width: Option<u16>) -> String {
+    let mut titles = vec!["LG-ID", "LG-Role", "LG-Type", ">VLAN", ">#Conns", "PNET-ID"];
+    if details {
+        titles.extend(["Version", "EID", "Peer-Host", ">Sndbufs", ">RMBs"]);
+    }
+    let or_empty = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let rows = groups.iter().map(|group| {
+        let mut row = vec![
+            group.id.clone(),
+            role(group.role),
+            kind(group.kind),
+            group.vlan_id.to_string(),
+            group.connections.to_string(),
+            or_empty(group.pnet_id.as_ref()),
+        ];
+        if details {
+            let v2 = group.v2.as_ref();
+            let release = v2.map_or(String::new(), |v2| format!(".{}", v2.release));
+            let bytes = |count: Option<u64>| count.map_or(String::new(), table::bytes);
+            row.extend([
+                format!("{}{release}", group.version()),
+                or_empty(v2.and_then(|v2| v2.eid.as_ref())),
+                or_empty(v2.and_then(|v2| v2.peer_host.as_ref())),
+                bytes(group.sndbuf_bytes),
+                bytes(group.rmb_bytes),
+            ]);
+        }
+        row
+    });
+    table::table(&titles, rows.collect(), width)
+}
+
+fn links_text(links: &[Link], details: bool, width: Option<u16>) -> String {
+    let mut titles = vec![
+        "LG-ID",
+        ">Link",
+        "Net-Dev",
+        "IB-Dev",
+        ">IB-P",
+        "Link-State",
+        ">#Conns",
+    ];
+    if details {
+        titles.extend(["UID", "Peer-UID", "GID", "Peer-GID"]);
+    }
+    let rows = links.iter().map(|link| {
+        let mut row = vec![
+            link.group.clone(),
+            link.id.to_string(),
+            interface(link.interface.as_ref()),
+            link.device.clone(),
+            link.port.to_string(),
+            link_state(link.state),
+            link.connections.to_string(),
+        ];
+        if details {
+            row.extend([
+                link.uid.clone(),
+                link.peer_uid.clone(),
+                table::gid(&link.gid),
+                table::gid(&link.peer_gid),
+            ]);
+        }
+        row
+    });
+    table::table(&titles, rows.collect(), width)
+}
+
+fn devices_text(devices: &[Device], details: bool, width: Option<u16>) -> String {
+    let mut titles = vec![
+        "Net-Dev", "IB-Dev", ">IB-P", "IB-State", "Crit", ">#Links", "PNET-ID",
+    ];
+    if details {
+        titles.extend(["PCI-ID", "Vendor", "Device"]);
+    }
+    let row = |device: &Device, port: &Port| {
+        let by_user = if port.pnet_id_by_user { "*" } else { "" };
+        let pnet_id = port.pnet_id.as_ref();
+        let mut row = vec![
+            interface(port.interface.as_ref()),
+            device.name.clone(),
+            port.port.to_string(),
+            if port.active { "ACTIVE" } else { "INACTIVE" }.into(),
+            if device.critical { "Yes" } else { "No" }.into(),
+            port.links.to_string(),
+            pnet_id.map_or(String::new(), |id| format!("{by_user}{id}")),
+        ];
+        if details {
+            let pci = device.pci.as_ref();
+            let hex = |number: Option<u16>| number.map_or(String::new(), |n| format!("{n:#06x}"));
+            row.extend([
+                pci.map_or(String::new(), |pci| pci.id.clone()),
+                hex(pci.and_then(|pci| pci.vendor)),
+                hex(pci.and_then(|pci| pci.device)),
+            ]);
+        }
+        row
+    };
+    let ports = devices
+        .iter()
+        .flat_map(|device| device.ports.iter().map(move |port| row(device, port)));
+    table::table(&titles, ports.collect(), width)
+}
+
+fn info_text(info: &SystemInfo) -> String {
+    let versions = if info.smcr_v2 { "v1 v2" } else { "v1" };
+    table::pairs(&[
+        ("SMC Version", format!("{}.{}", info.version, info.release)),
+        ("SMC Hostname", info.host.clone().unwrap_or_default()),
+        ("SMC-R Features", versions.into()),
+    ])
+}
+
+/// Carries out what the words say.
+pub fn run(cli: &Cli, source: &mut dyn Source, output: &mut Output<'_>) -> Result<(), Failure> {
+    let (width, details) = (output.width, cli.details > 0);
+    let ueid = match &cli.object {
+        Object::Info { .. } => {
+            let info = SystemInfo::read(source)?;
+            return output.print(&info, info_text);
+        }
+        Object::Linkgroup { action } => {
+            return run_groups(action.as_ref(), details, source, output)
+        }
+        Object::Device { action } => {
+            let mut devices = ctl::read_devices(source)?;
+            if let Some(DeviceAction::Show { filter }) = action {
+                let of = |port: &Port| port.interface.as_ref() == Some(filter);
+                devices.retain(|device| {
+                    filter == "all" || device.name == *filter || device.ports.iter().any(of)
+                });
+            }
+            return output.list("devices", &devices, |devices| {
+                devices_text(devices, details, width)
+            });
+        }
+        Object::Stats { action } => {
+            let stats = Stats::read(source)?;
+            output.json |= matches!(action, Some(StatsAction::Json));
+            return output.print(&stats, |stats| text::stats(stats, width));
+        }
+        Object::Ueid { action } => match action {
+            None | Some(UeidAction::Show) => ctl::UeidCommand::List,
+            Some(UeidAction::Add { eid }) => ctl::UeidCommand::Add { eid: eid.clone() },
+            Some(UeidAction::Del { eid }) => ctl::UeidCommand::Remove { eid: eid.clone() },
+            Some(UeidAction::Flush) => ctl::UeidCommand::Flush,
+        },
+    };
+    ctl::run(&ctl::Command::Ueid(ueid), source, output).map(drop)
+}
+
+fn run_groups(
+    action: Option<&GroupAction>,
+    details: bool,
+    source: &mut dyn Source,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let width = output.width;
+    let all = GroupAction::Show {
+        group: "all".into(),
+    };
+    // Groups are named by their number, with or without zeroes in front.
+    let same = |id: &str, wanted: &str| {
+        let number = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        wanted == "all" || (number(wanted).is_some() && number(id) == number(wanted))
+    };
+    match action.unwrap_or(&all) {
+        GroupAction::Show { group } => {
+            let mut groups = Group::read_all(source)?;
+            groups.retain(|other| same(&other.id, group));
+            output.list("groups", &groups, |groups| {
+                groups_text(groups, details, width)
+            })
+        }
+        GroupAction::LinkShow { filter } => {
+            let mut links = ctl::read_links(source)?;
+            links.retain(|link| {
+                same(&link.group, filter)
+                    || link.device == *filter
+                    || link.interface.as_ref() == Some(filter)
+            });
+            output.list("links", &links, |links| links_text(links, details, width))
+        }
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! smc_pnet, smcss and smcr.
+
+use crate::fake::{new, Fake};
+use crate::snapshot;
+use clap::Parser;
+use smc_tools::compat::{pnet, smcr, ss};
+use smc_tools::ctl::{Failure, Output};
+use smc_tools::uapi::PNET_FAMILY;
+
+/// Runs a program by its command line, on a terminal of so many columns.
+fn run_on(source: &mut Fake, line: &str, width: Option<u16>) -> Result<String, Failure> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut bytes = Vec::new();
+    let mut output = Output {
+        writer: &mut bytes,
+        width,
+        color: false,
+        json: words.iter().any(|word| ["-j", "--json"].contains(word)),
+    };
+    match words[0] {
+        "smc_pnet" => pnet::run(
+            &pnet::Cli::try_parse_from(words).unwrap(),
+            source,
+            &mut output,
+        ),
+        "smcss" => ss::run(
+            &ss::Cli::try_parse_from(words).unwrap(),
+            source,
+            &mut output,
+        ),
+        _ => smcr::run(
+            &smcr::Cli::try_parse_from(words).unwrap(),
+            source,
+            &mut output,
+        ),
+    }?;
+    Ok(String::from_utf8(bytes).unwrap())
+}
+
+fn run(line: &str, width: Option<u16>) -> String {
+    run_on(&mut Fake::default(), line, width).unwrap()
+}
+
+const LINES: [&str; 14] = [
+    "smc_pnet",
+    "smc_pnet -s net2",
+    "smcss",
+    "smcss -a",
+    "smcss -l",
+    "smcss -aW",
+    "smcss -dR",
+    "smcr info show",
+    "smcr linkgroup",
+    "smcr -d linkgroup show 00000200",
+    "smcr linkgroup link-show",
+    "smcr -d linkgroup link-show 200",
+    "smcr -d device",
+    "smcr ueid show",
+];
+
+#[test]
+fn output_for_people() {
+    for line in LINES {
+        let name = line.replace(' ', "_");
+        snapshot(&format!("{name}.txt"), &run(line, Some(100)));
+    }
+}
+
+#[test]
+fn output_as_json() {
+    for line in LINES {
+        let text = run(&format!("{line} --json"), None);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    }
+    let json: serde_json::Value = serde_json::from_str(&run("smcr stats json", None)).unwrap();
+    assert_eq!(json["smcr"]["tx"]["bytes"], 12_345);
+    assert!(run("smcr stats", Some(80)).contains("SMC-R"));
+}
+
+/// Scripts read the mode and its reason by their place.
+#[test]
+fn modes_stand_where_scripts_look() {
+    let text = run("smcss", None);
+    let rows: Vec<Vec<_>> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0][6], "SMCR");
+    assert_eq!(rows[1][6..], ["TCP", "0x05000000/0x03030008"]);
+}
+
+#[test]
+fn filters() {
+    let count = |line: &str| run(line, None).lines().count() - 1;
+    assert_eq!(count("smcss -a"), 4);
+    assert_eq!(count("smcss"), 2);
+    assert_eq!(count("smcss -l"), 1);
+    assert_eq!(count("smcss -R"), 1);
+    assert_eq!(count("smcss -D"), 0);
+    assert_eq!(count("smcr device show mlx5_0"), 2);
+    assert_eq!(count("smcr dev show nothing"), 0);
+    assert_eq!(count("smcr linkgroup link-show rxe_eth0"), 3);
+    assert_eq!(count("smcr linkgroup show nothing"), 0);
+}
+
+#[test]
+fn changes_send_the_right_bytes() {
+    let mut fake = Fake::default();
+    for line in [
+        "smc_pnet -a net1 -I eth0",
+        "smc_pnet --add net1 -D mlx5_0 -P 2",
+        "smc_pnet -a net1 -I eth0 -D mlx5_0",
+        "smc_pnet -d net1",
+        "smc_pnet -f",
+        "smcr ueid add LAB-1",
+        "smcr ueid del LAB-1",
+        "smcr ueid flush",
+    ] {
+        assert_eq!(run_on(&mut fake, line, None).unwrap(), "", "{line}");
+    }
+    let name = || new().text(1, "net1");
+    let want = [
+        (2, name().text(2, "eth0").0),
+        (2, name().text(3, "mlx5_0").u8(4, 2).0),
+        (2, name().text(2, "eth0").text(3, "mlx5_0").u8(4, 1).0),
+        (3, name().0),
+        (4, vec![]),
+    ];
+    let sent: Vec<_> = fake
+        .executed
+        .iter()
+        .filter(|(family, ..)| *family == PNET_FAMILY)
+        .collect();
+    for ((_, command, bytes), want) in sent.iter().zip(&want) {
+        assert_eq!((command, bytes), (&want.0, &want.1));
+    }
+    assert_eq!((sent.len(), fake.executed.len()), (5, 8));
+}
+
+#[test]
+fn wrong_usage() {
+    for bad in [
+        "smc_pnet -a net1",
+        "smc_pnet -I eth0",
+        "smc_pnet -a net1 -P 1",
+        "smc_pnet -a net1 -I eth0 -P 1",
+        "smc_pnet -a net1 -D rxe0 -P 3",
+        "smc_pnet -d",
+        "smc_pnet -f -s net1",
+        "smc_pnet something",
+    ] {
+        assert!(
+            pnet::Cli::try_parse_from(bad.split_whitespace()).is_err(),
+            "{bad}"
+        );
+    }
+    for bad in ["smcss -D -R", "smcss -a -l", "smcss x"] {
+        assert!(
+            ss::Cli::try_parse_from(bad.split_whitespace()).is_err(),
+            "{bad}"
+        );
+    }
+    for bad in ["smcr", "smcr nothing", "smcr ueid add", "smcr stats reset"] {
+        assert!(
+            smcr::Cli::try_parse_from(bad.split_whitespace()).is_err(),
+            "{bad}"
+        );
+    }
+}
