@@ -3,8 +3,10 @@
 
 import fcntl
 import functools
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -132,6 +134,7 @@ class Guest:
         self.process = None
         self.started = None
         self._peers = peers
+        self._monitor = folder / f"monitor-{role}"
 
     def arguments(self, shell):
         """QEMU's command line."""
@@ -148,8 +151,13 @@ class Guest:
         append += o.append
         # A guest does not outlive whoever started it.
         args = ["setpriv", "--pdeathsig", "KILL", QEMU]
-        args += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-        args += ["-name", f"smc-{self.role}", "-M", "q35", "-m", str(o.memory), "-smp", str(o.smp)]
+        args += ["-nodefaults", "-no-user-config", "-display", "none"]
+        if self.role not in o.reboots:
+            args += ["-no-reboot"]
+        # On a busy host the PIT is emulated so late that a kernel which measures the TSC by it gets a clock
+        # that runs many times too fast; without a PIT it takes the HPET, which is right or not used.
+        machine = "q35" if accel == "kvm" else "q35,pit=off"
+        args += ["-name", f"smc-{self.role}", "-M", machine, "-m", str(o.memory), "-smp", str(o.smp)]
         if accel == "kvm":
             args += ["-accel", "kvm", "-cpu", "host"]
         else:
@@ -179,7 +187,8 @@ class Guest:
                 args += ["-netdev", f"dgram,id=net{n},local.type=unix,local.path={here},"
                          f"remote.type=unix,remote.path={there}"]
                 mtu = f",host_mtu={o.mtu}" if o.mtu else ""
-                args += ["-device", f"virtio-net-pci,netdev=net{n},mac={mac}{mtu}"]
+                args += ["-device", f"virtio-net-pci,id=nic{n},netdev=net{n},mac={mac}{mtu}"]
+            args += ["-qmp", f"unix:{self._monitor},server=on,wait=off"]
         return args
 
     def start(self, shell=False):
@@ -195,6 +204,22 @@ class Guest:
                 stderr=errors,
             )
         self.started = time.monotonic()
+
+    def cable(self, card, plugged):
+        """Pulls a cable or plugs it in: the guest sees it, its peer only that nothing comes any more."""
+        arguments = {"name": f"nic{card}", "up": plugged}
+        commands = {"execute": "qmp_capabilities"}, {"execute": "set_link", "arguments": arguments}
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.connect(str(self._monitor))
+            with monitor.makefile("rw") as file:
+                file.readline()
+                for command in commands:
+                    file.write(json.dumps(command) + "\n")
+                    file.flush()
+                    while "event" in (answer := json.loads(file.readline())):
+                        pass
+                    if "return" not in answer:
+                        raise RuntimeError(f"{command}: {answer}")
 
     def ended(self):
         """Has QEMU ended?"""
