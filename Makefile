@@ -9,7 +9,7 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall check test test-debug fuzz demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall check test test-full test-debug fuzz demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
@@ -38,6 +38,8 @@ test-debug: ## the guest suites on the kernel with KASAN, lockdep and kmemleak (
 
 fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)
 	@tools/env/fuzz $(FUZZ_SECONDS)
+test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
+	@tools/env/test-full
 
 demo: modules tools ## two guests, SMC between them, with ordinary programs
 	@tools/env/setup peer
