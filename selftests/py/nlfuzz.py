@@ -17,9 +17,7 @@ CODES = {0, errno.EINVAL, errno.ERANGE, errno.EEXIST, errno.ENOENT, errno.EOPNOT
 
 def seed():
     """The number that makes a run repeatable: FUZZ_SEED, or always the same."""
-    value = int(os.environ.get("FUZZ_SEED", "20250607"))
-    print(f"# FUZZ_SEED={value}", flush=True)
-    return value
+    return int(os.environ.get("FUZZ_SEED", "20250607"))
 
 
 def attribute(rng, kinds):
@@ -52,14 +50,18 @@ def request(rng, commands, kinds):
 
 
 def run(family, commands, kinds, count, codes=frozenset(CODES)):
-    """Sends `count` requests; each has to be answered, with one of `codes`. Gives how often each of
-    them came."""
+    """Sends `count` requests, some of them twice; each has to be answered, with one of `codes`. Gives
+    how often each of them came."""
     rng = random.Random(seed())
+    again = random.Random(seed())
     seen = {}
     commands = list(commands)
+    print(f"# FUZZ_SEED={seed()}", flush=True)
+    payload = flags = None
     for turn in range(count):
-        payload = request(rng, commands, kinds)
-        flags = rng.choice([nl.ACK, nl.ACK, nl.DUMP, nl.DUMP | nl.ACK, nl.ACK | 0x100, nl.ACK | 0x400])
+        if payload is None or again.random() > 0.2:
+            payload = request(rng, commands, kinds)
+            flags = rng.choice([nl.ACK, nl.ACK, nl.DUMP, nl.DUMP | nl.ACK, nl.ACK | 0x100, nl.ACK | 0x400])
         try:
             family.link.request(family.id, flags, payload)
             code = 0
