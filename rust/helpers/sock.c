@@ -302,6 +302,11 @@ __rust_helper u32 rust_helper_sk_priority(const struct sock *sk)
 	return READ_ONCE(sk->sk_priority);
 }
 
+__rust_helper void rust_helper_sk_store_priority(struct sock *sk, u32 val)
+{
+	WRITE_ONCE(sk->sk_priority, val);
+}
+
 __rust_helper u32 rust_helper_sk_mark(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_mark);

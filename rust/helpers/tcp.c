@@ -257,6 +257,31 @@ __rust_helper void rust_helper_tcp_set_nodelay(struct sock *sk)
 	tcp_sock_set_nodelay(sk);
 }
 
+/* TCP_NAGLE_OFF and TCP_NAGLE_CORK */
+__rust_helper unsigned int rust_helper_tcp_nonagle(const struct sock *sk)
+{
+	return tcp_sk(sk)->nonagle;
+}
+
+__rust_helper u32 rust_helper_tcp_user_timeout(const struct sock *sk)
+{
+	return READ_ONCE(inet_csk(sk)->icsk_user_timeout);
+}
+
+/* More would never be there at once: the same limit as tcp_set_rcvlowat() has. */
+__rust_helper int rust_helper_tcp_rcvlowat_limit(const struct sock *sk)
+{
+	if (sk->sk_userlocks & SOCK_RCVBUF_LOCK)
+		return READ_ONCE(sk->sk_rcvbuf) >> 1;
+	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_rmem[2]) >> 1;
+}
+
+/* As a number of SYN-ACKs */
+__rust_helper u8 rust_helper_tcp_defer_accept(const struct sock *sk)
+{
+	return READ_ONCE(inet_csk(sk)->icsk_accept_queue.rskq_defer_accept);
+}
+
 __rust_helper unsigned int rust_helper_tcp_unacked(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -301,13 +326,14 @@ __rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *o
 
 /*
  * Copies what SOL_SOCKET options set: `buffers` says whether buffer sizes which a user chose go
- * along as well, `child` that `to` is a child whose listener may be locked by the caller.
+ * along as well, `lowat` the same of SO_RCVLOWAT, `child` that `to` is a child whose listener may be
+ * locked by the caller.
  */
 __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
-					       bool child)
+					       bool lowat, bool child)
 {
-	const unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
-				    BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
+	unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
+			      BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
 	bool keepalive;
 
 	lock_sock_nested(to, child ? SINGLE_DEPTH_NESTING : 0);
@@ -317,18 +343,24 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 	to->sk_flags = (to->sk_flags & ~flags) | (from->sk_flags & flags);
 	to->sk_reuse = from->sk_reuse;
 	to->sk_reuseport = from->sk_reuseport;
-	/* Set on the inner socket alone, as an option of its level. */
-	if (child)
+	if (child) {
+		/* Set on the inner socket alone, as an option of its level. */
 		to->sk_ipv6only = from->sk_ipv6only;
+		/* Otherwise set on both. */
+		flags |= BIT(SOCK_RCVTSTAMP) | BIT(SOCK_RCVTSTAMPNS) | BIT(SOCK_TSTAMP_NEW) |
+			 BIT(SOCK_RXQ_OVFL) | BIT(SOCK_SELECT_ERR_QUEUE);
+#ifdef CONFIG_NET_RX_BUSY_POLL
+		WRITE_ONCE(to->sk_ll_usec, from->sk_ll_usec);
+#endif
+	}
 	to->sk_bound_dev_if = from->sk_bound_dev_if;
-	/* IP_TOS sets the inner socket's as well. */
-	if (child || from->sk_priority)
-		to->sk_priority = from->sk_priority;
+	to->sk_priority = from->sk_priority;
 	to->sk_mark = from->sk_mark;
 	to->sk_sndtimeo = from->sk_sndtimeo;
 	to->sk_rcvtimeo = from->sk_rcvtimeo;
 	to->sk_lingertime = from->sk_lingertime;
-	to->sk_rcvlowat = from->sk_rcvlowat;
+	if (lowat)
+		WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
 	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
 	if (buffers) {
 		if (from->sk_userlocks & SOCK_SNDBUF_LOCK) {

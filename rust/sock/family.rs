@@ -116,6 +116,8 @@ where
     // SAFETY: The list exists while there are socks; the link goes with the sock, which leaves the
     // list in `destruct`.
     unsafe { bindings::sk_list_add(tables.list.get(), link, sk) };
+    // SAFETY: The type invariant holds, as said above.
+    T::created(unsafe { Sk::from_ptr(sk) });
     Ok(())
 }
 

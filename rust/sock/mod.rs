@@ -159,6 +159,10 @@ pub trait Socket: Send + Sync + Sized + 'static {
     /// Makes the value of a new socket for `socket(2)`.
     fn init(net: &Net, kind: Kind) -> impl PinInit<Self, Error>;
 
+    /// A new socket can be used: one of `socket(2)`, or a child. What was set up for all families
+    /// may be changed here.
+    fn created(_sk: &Sk<Self>) {}
+
     /// `close(2)`. The file's reference goes when this returns; nobody waits or polls any more.
     fn release(sk: &Sk<Self>);
 
@@ -211,7 +215,7 @@ pub trait Socket: Send + Sync + Sized + 'static {
     fn splice_eof(_sk: &Sk<Self>) {}
 
     /// An option of `SOL_SOCKET` was set, successfully.
-    fn options_changed(_sk: &Sk<Self>, _name: i32) {}
+    fn options_changed(_sk: &Sk<Self>, _name: i32, _val: &OptVal<'_>) {}
 }
 
 /// What is kept of a socket besides the value of its family.
@@ -588,6 +592,12 @@ impl<T: Socket> Sk<T> {
     pub fn reuseport(&self) -> bool {
         // SAFETY: By the type invariant the sock exists.
         unsafe { bindings::sk_reuseport(self.as_ptr()) }
+    }
+
+    /// Sets `SO_PRIORITY`.
+    pub fn store_priority(&self, val: u32) {
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_store_priority(self.as_ptr(), val) }
     }
 
     /// `SO_PRIORITY`.

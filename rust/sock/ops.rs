@@ -265,7 +265,7 @@ mod op {
                 // SAFETY: The socket exists, the value is the one of this call.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, val.raw(), len) })?;
             }
-            T::options_changed(sk, name);
+            T::options_changed(sk, name, &val);
             Ok(0)
         })
     }

@@ -47,8 +47,11 @@ pub enum Connect {
 pub enum Stage {
     /// Before binding: everything but buffer sizes.
     Bind,
-    /// Before connecting or listening, and in fallback: everything.
+    /// Before connecting or listening, when the first bytes are somebody else's: everything but
+    /// `SO_RCVLOWAT`.
     Traffic,
+    /// All bytes are those of the socket above: everything.
+    All,
 }
 
 /// How packets of a connection leave.
@@ -262,6 +265,13 @@ impl TcpSocket {
         if level == crate::sock::opt::SOL_SOCKET {
             return Err(errno::ENOPROTOOPT);
         }
+        use crate::sock::opt::{
+            SOL_TCP,
+            TCP_SAVE_SYN, //
+        };
+        if (level, name) == (SOL_TCP, TCP_SAVE_SYN) && !self.inner().option.wants_saved() {
+            return out.int(0);
+        }
         let (val, len) = out.raw();
         // SAFETY: The socket exists, the pointers are the user's of a call in progress.
         to_result(unsafe { bindings::tcp_getsockopt_user(self.sock(), level, name, val, len) })
@@ -365,15 +375,21 @@ impl TcpSocket {
     pub fn inherit_from<T: Socket>(&self, outer: &Sk<T>, stage: Stage) {
         // SAFETY: Both socks exist; only the inner one is locked here.
         unsafe {
-            bindings::sk_copy_options(self.sk(), outer.as_ptr(), stage == Stage::Traffic, false)
+            bindings::sk_copy_options(
+                self.sk(),
+                outer.as_ptr(),
+                stage != Stage::Bind,
+                stage == Stage::All,
+                false,
+            )
         }
     }
 
-    /// Gives what a listener's `SOL_SOCKET` options have set to the socket above an accepted one,
-    /// which nobody has locked; its listener may be locked.
+    /// Gives what a listener's `SOL_SOCKET` options have set, but for `SO_RCVLOWAT`, to the socket
+    /// above an accepted one, which nobody has locked; its listener may be locked.
     pub fn inherit_to<T: Socket>(&self, outer: &Sk<T>) {
         // SAFETY: Both socks exist; only the outer one is locked here.
-        unsafe { bindings::sk_copy_options(outer.as_ptr(), self.sk(), true, true) }
+        unsafe { bindings::sk_copy_options(outer.as_ptr(), self.sk(), true, false, true) }
     }
 
     /// How packets of the connection leave; `EHOSTUNREACH` if there is no route.

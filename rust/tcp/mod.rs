@@ -10,6 +10,7 @@
 
 mod calls;
 mod events;
+mod info;
 mod option;
 
 pub use calls::{
@@ -18,6 +19,11 @@ pub use calls::{
     Stage, //
 };
 pub use events::Events;
+pub use info::{
+    Figures,
+    Info,
+    Settings, //
+};
 pub(crate) use option::{
     hook,
     set_option, //

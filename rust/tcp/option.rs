@@ -225,6 +225,11 @@ impl OptionState {
         yes || native() || !self.answer.load(Ordering::Acquire)
     }
 
+    /// Does the user want SYNs to be saved? If not, they may be saved for us.
+    pub(super) fn wants_saved(&self) -> bool {
+        self.user_saves.load(Ordering::Acquire)
+    }
+
     /// Learns what was negotiated for a child of `listener`. The child is locked.
     pub(super) fn accepted(&self, sk: *mut bindings::sock, listener: &Self) {
         if native() {

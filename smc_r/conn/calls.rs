@@ -2,11 +2,11 @@
 
 //! What system calls do with a connection: look, send, receive, end it.
 
-use kapi::sock::Sk;
+use kapi::{sock::Sk, tcp::Settings};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Relaxed, Release},
+        atomic::Release,
         Arc, //
     },
 };
@@ -22,7 +22,7 @@ use smc_proto::{
     wire::RmbeSize, //
 };
 
-use super::{close_tcp, errno, with};
+use super::{close_tcp, with, Connection};
 use crate::{
     buffers::{Rmb, SendRing},
     socket::SmcSocket, //
@@ -33,8 +33,6 @@ use crate::{
 pub(crate) struct Status {
     /// Bytes that can be read.
     pub(crate) readable: usize,
-    /// Bytes accepted and not known to have reached the peer.
-    pub(crate) queued: usize,
     /// Bytes accepted and not written to the peer.
     pub(crate) unsent: usize,
     /// Bytes that can be there at once.
@@ -69,7 +67,6 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     Status {
         readable: core.readable() as usize,
         capacity: connection.element.size().bytes() as usize,
-        queued: core.send_queued() as usize,
         unsent: core.send_unsent() as usize,
         writable: core.send_space() > 0,
         eof: core.eof(),
@@ -78,6 +75,16 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
         urgent: core.urgent_ready(),
         at_mark: core.at_mark(),
     }
+}
+
+/// Bytes accepted and not known to have reached the peer.
+pub(crate) fn queued(sk: &Sk<SmcSocket>) -> usize {
+    with(sk, |connection| {
+        // Who asks again is to see it come down to 0.
+        connection.core.sync_sent();
+        (connection.core.send_queued() as usize, Events::default())
+    })
+    .unwrap_or(0)
 }
 
 /// A send call is for `len` bytes: counts those for more than a buffer holds.
@@ -165,12 +172,38 @@ pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) {
 
 /// Pushes out what waits for more.
 pub(crate) fn push(sk: &Sk<SmcSocket>) {
-    let corked = sk.corked.load(Relaxed) != 0;
     with(sk, |connection| {
-        connection.core.set_cork(corked);
         connection.core.push_pending();
         ((), Events::default())
     });
+}
+
+/// Takes over options of TCP. Pushes out what waits for more if they no longer hold it back.
+pub(super) fn adopt(connection: &mut Connection, settings: Settings) {
+    connection.core.set_nodelay(settings.nodelay);
+    connection.core.set_cork(settings.cork);
+    connection.watch.set_limit(settings.user_timeout);
+}
+
+/// Options of TCP have changed.
+pub(crate) fn apply(sk: &Sk<SmcSocket>, settings: Settings) {
+    with(sk, |connection| {
+        adopt(connection, settings);
+        ((), Events::default())
+    });
+}
+
+/// Has `SO_SNDBUF` and `SO_RCVBUF` tell the sizes of the buffers, unless the program has set them.
+pub(super) fn show_sizes(sk: &Sk<SmcSocket>, connection: &Connection) {
+    let diag = connection.diag();
+    // As everywhere, what is read is twice what is there for data.
+    let doubled = |size: u32| i32::try_from(size.saturating_mul(2)).unwrap_or(i32::MAX);
+    if !sk.sndbuf_locked() {
+        sk.set_sndbuf(doubled(diag.send_ring));
+    }
+    if !sk.rcvbuf_locked() {
+        sk.set_rcvbuf(doubled(diag.element));
+    }
 }
 
 /// `SO_OOBINLINE` has changed.
@@ -208,7 +241,7 @@ pub(crate) fn close(sk: &Sk<SmcSocket>, abort: bool) {
 
 /// The error that ended the connection before its time.
 pub(crate) fn failure(sk: &Sk<SmcSocket>) -> Option<Error> {
-    sk.conn.lock().as_ref()?.core.error().map(errno)
+    sk.conn.lock().as_ref()?.failure()
 }
 
 /// Aborts the connection; the program keeps its socket.

@@ -12,24 +12,28 @@
 //!
 //! * This file: the connection, what happens to it, and its work item.
 //! * [`calls`]: what system calls do with it.
+//! * [`figures`]: what they are told about it.
 
 mod calls;
+mod figures;
 
 use core::mem::MaybeUninit;
 
 use kapi::{
     errno::{
+        from_number,
         ECONNABORTED,
         ECONNRESET, //
     },
     sock::{state as tcp_state, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
+    tcp::Settings,
     util::now_ms,
     workqueue, //
 };
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Acquire, Relaxed},
+        atomic::Acquire,
         Arc, //
     }, //
 };
@@ -42,13 +46,15 @@ use smc_proto::{
         Events,
         State,
         Ticket,
-        Timer, //
+        Timer,
+        Watch, //
     },
     group::PeerElement,
     wire::RKey, //
 };
 
 use crate::{
+    clock::now,
     group::{Buffers, ConnToken, Group, OwnElement, PooledRing},
     link::{Cookie, Link},
     shown::Shown,
@@ -65,6 +71,7 @@ use crate::{
 
 pub(crate) use self::calls::{
     abort,
+    apply,
     begin_recv,
     begin_send,
     close,
@@ -76,12 +83,14 @@ pub(crate) use self::calls::{
     note_recv,
     note_send,
     push,
+    queued,
     recv_urgent,
     set_oob_inline,
     shutdown_both,
     shutdown_write,
     status, //
 };
+pub(crate) use self::figures::{figures, summary};
 
 /// Tag type: the service work item of a socket.
 pub(crate) struct ConnTimer;
@@ -113,6 +122,13 @@ pub(crate) struct Connection {
     peer: PeerBuffer,
     /// Time at which the armed timer is due.
     timer: Option<(Timer, u64)>,
+    /// Limits beyond the core's own timers.
+    watch: Watch,
+    /// Time at which the service work item is going to look, if that was arranged.
+    armed: Option<u64>,
+    messages: figures::Messages,
+    /// What TCP says about its end.
+    tcp_error: Option<Error>,
     /// The connection lost its link, or may not use it any more: chains may still be on their way.
     cut_off: bool,
     /// TCP has been reset on behalf of the core.
@@ -154,6 +170,10 @@ impl Connection {
             element: parts.element,
             peer: parts.peer,
             timer: None,
+            watch: Watch::new(),
+            armed: None,
+            messages: figures::Messages::new(),
+            tcp_error: None,
             cut_off: false,
             tcp_reset: false,
             _in_use: in_use,
@@ -184,14 +204,30 @@ impl Connection {
         if cdc.prod_flags.blocked {
             self.group.ns.stats.rx().own_full();
         }
+        let before = self.core.traffic().received;
         let (rmb, start) = (self.element.rmb(), self.element.offset());
-        self.core.handle_cdc(cdc, |at| {
+        let events = self.core.handle_cdc(cdc, |at| {
             let mut byte = [0];
             // The core names places inside the element only; 0 is what an unwritten one holds.
             let _ = rmb
                 .pages()
                 .read(start.saturating_add(at as usize), &mut byte);
             byte[0]
+        });
+        let with_data = self.core.traffic().received != before;
+        self.messages.received(with_data);
+        events
+    }
+
+    /// Why the connection ended before its time, as programs are told.
+    fn failure(&self) -> Option<Error> {
+        Some(match self.core.error()? {
+            ConnError::TcpReset => self.tcp_error.unwrap_or(ECONNRESET),
+            ConnError::Aborted => ECONNABORTED,
+            ConnError::TimedOut => ETIMEDOUT,
+            ConnError::Reset | ConnError::ProtocolViolation(_) | ConnError::LinkFailed => {
+                ECONNRESET
+            }
         })
     }
 
@@ -251,6 +287,7 @@ impl Connection {
             match posted {
                 Ok(()) => {
                     self.group.ns.stats.transmitted(transmit.data_len());
+                    self.messages.sent(transmit.data_len() != 0);
                     if transmit.cdc.prod_flags.blocked {
                         self.group.ns.stats.tx().peer_full();
                     }
@@ -269,21 +306,36 @@ impl Connection {
         events
     }
 
-    /// What the socket's service work item has to do, and when (milliseconds from now).
-    fn service_due(&mut self) -> Option<u32> {
-        let now = now_ms();
+    /// When the socket's service work item has something to do, if ever.
+    fn service_due(&mut self) -> Option<u64> {
+        let ms = now_ms();
         match self.core.timer() {
             None => self.timer = None,
             Some(timer) if self.timer.is_none_or(|(armed, _)| armed != timer) => {
-                self.timer = Some((timer, now.saturating_add(timer.millis().into())));
+                self.timer = Some((timer, ms.saturating_add(timer.millis().into())));
             }
             Some(_) => {}
         }
         if self.core.is_done() || (self.core.reset_tcp() && !self.tcp_reset) {
-            return Some(0);
+            return Some(ms);
         }
-        let left = self.timer?.1.saturating_sub(now);
-        Some(u32::try_from(left).unwrap_or(u32::MAX))
+        let timer = self.timer.map(|(_, at)| at);
+        let watch = self.watch.deadline(&self.core, now());
+        match (timer, watch.map(|at| at.as_millis())) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// How many milliseconds from now the work item has to be arranged for; `None` if it need not
+    /// be, or looks early enough already.
+    fn arrange(&mut self) -> Option<u32> {
+        let due = self.service_due()?;
+        if self.armed.is_some_and(|armed| armed <= due) {
+            return None;
+        }
+        self.armed = Some(due);
+        Some(u32::try_from(due.saturating_sub(now_ms())).unwrap_or(u32::MAX))
     }
 }
 
@@ -296,18 +348,6 @@ fn merge(all: &mut Events, more: Events) {
     all.violation = all.violation.or(more.violation);
 }
 
-/// The error number of an early end.
-fn errno(error: ConnError) -> Error {
-    match error {
-        ConnError::Aborted => ECONNABORTED,
-        ConnError::TimedOut => ETIMEDOUT,
-        ConnError::Reset
-        | ConnError::TcpReset
-        | ConnError::ProtocolViolation(_)
-        | ConnError::LinkFailed => ECONNRESET,
-    }
-}
-
 /// Does `action` on the connection, posts what follows from it, and wakes whom it concerns. Any
 /// context up to softirq. `None` without a connection.
 fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Events)) -> Option<R> {
@@ -316,13 +356,13 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
     let (result, mut events) = action(connection);
     merge(&mut events, connection.pump());
     let state = connection.core.state();
-    let error = connection.core.error();
-    let due = connection.service_due();
+    let error = connection.failure();
+    let due = connection.arrange();
     sk.set_state(state.number());
     if events.changed {
         if let Some(error) = error.filter(|_| !connection.reported) {
             connection.reported = true;
-            sk.set_err(errno(error));
+            sk.set_err(error);
         }
         if connection.core.read_shut() {
             sk.add_shutdown(RCV_SHUTDOWN);
@@ -367,14 +407,15 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     let group = connection.group.clone();
     let token = connection.token;
     let inline = sk.oob_inline();
-    let corked = sk.corked.load(Relaxed) != 0;
+    let settings = sk.tcp().map_or(Settings::default(), |tcp| tcp.settings());
+    calls::show_sizes(sk, &connection);
     *sk.conn.lock() = Some(connection);
     sk.set_state(sk_state::ACTIVE);
     sk.set_phase(Phase::Accelerated);
     let early = group.connection_live(token, sk.clone());
     with(sk, |connection| {
         connection.core.set_oob_inline(inline);
-        connection.core.set_cork(corked);
+        calls::adopt(connection, settings);
         let events = early.map_or(Events::default(), |cdc| connection.handle_cdc(&cdc));
         ((), events)
     });
@@ -427,26 +468,51 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
     let Ok(tcp) = sk.tcp() else {
         return;
     };
-    let reset = tcp.err() != 0 || tcp.state() == tcp_state::CLOSE;
-    if reset {
-        with(sk, |connection| ((), connection.core.handle_tcp_reset()));
-    } else if tcp.inq() > u32::from(tcp.shutdown_mask() & RCV_SHUTDOWN != 0) {
-        // No TCP payload may follow the rendezvous. A FIN may, counts as a byte, and says nothing.
+    let error = tcp.err();
+    if tcp.state() == tcp_state::CLOSE {
+        with(sk, |connection| {
+            let error = (error != 0).then(|| from_number(error));
+            connection.tcp_error = connection.tcp_error.or(error);
+            ((), connection.core.handle_tcp_reset())
+        });
+        return;
+    }
+    if error != 0 {
+        // News of the way to the peer, which the program has asked for (IP_RECVERR). TCP goes on,
+        // and so does the connection.
+        if let Err(error) = tcp.take_err() {
+            sk.set_err(error);
+            sk.wake_error();
+        }
+    }
+    let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
+    if tcp.inq() > u32::from(ended) {
+        // No TCP payload may follow the rendezvous. A FIN may, and counts as a byte.
         sk.ns.stats.violation();
         with(sk, |connection| ((), connection.core.handle_tcp_reset()));
+    } else if ended {
+        // It says nothing by itself, but the end of the stream should not be far.
+        with(sk, |connection| {
+            connection.watch.tcp_ended();
+            ((), Events::default())
+        });
     }
 }
 
 /// Timers, the reset of TCP, and the end. Work item.
 fn service(sk: &SocketRef) {
     let reset = with(sk, |connection| {
+        connection.armed = None;
         let due = connection.timer.filter(|(_, at)| *at <= now_ms());
         let events = match due {
             Some((timer, _)) => {
                 connection.timer = None;
                 connection.core.handle_timeout(timer)
             }
-            None => Events::default(),
+            None => match connection.watch.verdict(&connection.core, now()) {
+                Some(error) => connection.core.handle_overdue(error),
+                None => Events::default(),
+            },
         };
         let reset = connection.core.reset_tcp() && !connection.tcp_reset;
         connection.tcp_reset |= reset;

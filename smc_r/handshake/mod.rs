@@ -29,6 +29,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::Relaxed,
         Arc,
         Mutex, //
     },
@@ -253,6 +254,8 @@ impl Handshake {
         if !smc || !self.negotiated() {
             let reason = if !self.allowed {
                 Diagnosis::CONFIGURATION
+            } else if self.sk.never_smc.load(Relaxed) != 0 {
+                Diagnosis::SOCKET_OPTION
             } else if smc || self.listener.is_some() || self.sk.ns.offers_smc() {
                 Diagnosis::PEER_NOT_CAPABLE
             } else {

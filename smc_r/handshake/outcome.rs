@@ -138,7 +138,7 @@ impl Handshake {
             .ns
             .fell_back(self.side(), reason, peer, address.as_ref());
         // Options may have been set since the connect began.
-        self.tcp.inherit_from(&self.sk, Stage::Traffic);
+        self.tcp.inherit_from(&self.sk, Stage::All);
         self.sk.set_state(sk_state::ACTIVE);
         self.sk.set_phase(Phase::Fallback);
         self.finished(true);

@@ -150,6 +150,10 @@ impl Listener {
         ))?;
         child.set_state(sk_state::INIT);
         tcp.inherit_to(&child);
+        child.store_rcvlowat(i32::try_from(owner.rcvlowat()).unwrap_or(i32::MAX));
+        child
+            .never_smc
+            .store(owner.never_smc.load(Relaxed), Relaxed);
         let handshake = Handshake::server(
             child.clone(),
             tcp.clone(),

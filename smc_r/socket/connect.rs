@@ -136,7 +136,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 /// Makes a socket that has not been connected plain TCP for good. Socket lock held.
 pub(super) fn plain(sk: &Sk<SmcSocket>, reason: Diagnosis) -> Result<Arc<TcpSocket>> {
     let tcp = sk.tcp()?;
-    tcp.inherit_from(sk, Stage::Traffic);
+    tcp.inherit_from(sk, Stage::All);
     sk.set_fallback(reason, None);
     sk.ns.fell_back(Side::Client, reason, None, None);
     sk.set_phase(Phase::Fallback);

@@ -12,6 +12,7 @@ mod accept;
 mod close;
 mod connect;
 mod events;
+mod info;
 mod options;
 mod poll;
 mod recv;
@@ -98,8 +99,6 @@ pub(crate) struct SmcSocket {
     /// Why the connection is plain TCP: our reason, and the code of the peer's Decline.
     fallback_reason: Atomic<u32>,
     peer_diagnosis: Atomic<u32>,
-    /// `TCP_CORK` is set.
-    pub(crate) corked: Atomic<u32>,
     /// `SMC_LIMIT_HS` as the program set it.
     pub(crate) limit_hs: Atomic<u32>,
     /// An option rules SMC out: the option is not offered.
@@ -144,7 +143,6 @@ impl SmcSocket {
             phase: Atomic::new(phase as u32),
             fallback_reason: Atomic::new(0),
             peer_diagnosis: Atomic::new(0),
-            corked: Atomic::new(0),
             limit_hs: Atomic::new(limit_hs),
             never_smc: Atomic::new(0),
             cut_told: Atomic::new(0),
@@ -231,6 +229,12 @@ impl Socket for SmcSocket {
         })
     }
 
+    fn created(sk: &Sk<Self>) {
+        let doubled = |size: u32| i32::try_from(size.saturating_mul(2)).unwrap_or(i32::MAX);
+        sk.set_sndbuf(doubled(sk.ns.wmem()));
+        sk.set_rcvbuf(doubled(sk.ns.rmem()));
+    }
+
     fn release(sk: &Sk<Self>) {
         close::release(sk);
     }
@@ -307,12 +311,13 @@ impl Socket for SmcSocket {
         }
     }
 
-    fn options_changed(sk: &Sk<Self>, name: i32) {
-        options::changed(sk, name);
+    fn options_changed(sk: &Sk<Self>, name: i32, val: &OptVal<'_>) {
+        options::changed(sk, name, val);
     }
 
     fn set_rcvlowat(sk: &Sk<Self>, value: i32) -> Result {
-        sk.store_rcvlowat(value.max(1));
+        let limit = TcpSocket::rcvlowat_limit(sk);
+        sk.store_rcvlowat(if value < 0 { limit } else { value.min(limit) });
         Ok(())
     }
 }

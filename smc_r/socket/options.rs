@@ -3,7 +3,8 @@
 //! `setsockopt(2)`, `getsockopt(2)` and `ioctl(2)`.
 //!
 //! The inner TCP socket keeps all options of the TCP and IP levels; those that mean something for
-//! accelerated data act here as well.
+//! accelerated data act here as well. Options of `SOL_SOCKET` are kept by the outer socket, and
+//! copied to the inner one.
 
 use kapi::{
     errno::{
@@ -11,13 +12,13 @@ use kapi::{
         EOPNOTSUPP, //
     },
     sock::{ioctl, opt, OptOut, OptVal, Sk, UserArg},
-    tcp::Stage, //
+    tcp::{Stage, TcpSocket}, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::wire::Diagnosis;
 
-use super::{Phase, SmcSocket};
-use crate::{conn, stats::Side};
+use super::{info, Phase, SmcSocket};
+use crate::conn;
 
 /// Level of our own options, see `include/linux/socket.h`.
 const SOL_SMC: i32 = 286;
@@ -25,14 +26,8 @@ const SOL_SMC: i32 = 286;
 /// Limits handshakes, see `include/uapi/linux/smc.h`.
 const SMC_LIMIT_HS: i32 = 1;
 
-/// Tells what became of a socket: three 32-bit numbers in host order. The first is the mode as in
-/// `diag_mode`, with [`MODE_UNDECIDED`] before it is known; the others are our reason for plain TCP
-/// and the code of the peer's Decline, both zero without. Later versions may append to it.
+/// Tells what became of a socket, see [`info`].
 const SMC_INFO: i32 = 1000;
-
-const MODE_SMC_R: u32 = 0;
-const MODE_FALLBACK: u32 = 1;
-const MODE_UNDECIDED: u32 = u32::MAX;
 
 /// `setsockopt(2)` for every level but `SOL_SOCKET`.
 pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>) -> Result {
@@ -44,98 +39,135 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
             return Ok(());
         }
         (SOL_SMC, _) => return Err(EOPNOTSUPP),
+        // Both would put somebody else's functions into the inner socket. Programs that ask for
+        // encryption in the kernel do it themselves without.
         (opt::SOL_TCP, opt::TCP_ULP | opt::TCP_REPAIR) => return Err(EOPNOTSUPP),
-        (
-            opt::SOL_TCP,
-            opt::TCP_FASTOPEN
-            | opt::TCP_FASTOPEN_CONNECT
-            | opt::TCP_FASTOPEN_KEY
-            | opt::TCP_FASTOPEN_NO_COOKIE,
-        ) => plain_tcp_only(sk)?,
         _ => {}
     }
-    sk.tcp()?.setsockopt(level, name, value)?;
-    if level == opt::SOL_TCP && sk.phase() == Phase::Accelerated {
+    let tcp = sk.tcp()?;
+    tcp.setsockopt(level, name, value)?;
+    if (level, name) == (opt::SOL_IP, opt::IP_TOS) {
+        // It sets this as well.
+        sk.store_priority(tcp.priority());
+    }
+    if level == opt::SOL_TCP {
         let on = value.get::<i32>().is_ok_and(|value| value != 0);
-        match name {
-            opt::TCP_NODELAY if on => {
-                sk.ns.stats.undelayed();
-                conn::push(sk);
-            }
-            opt::TCP_CORK => {
-                sk.corked.store(u32::from(on), Relaxed);
-                if !on {
-                    sk.ns.stats.uncorked();
-                    conn::push(sk);
-                }
-            }
-            _ => {}
-        }
-    } else if level == opt::SOL_TCP && name == opt::TCP_CORK {
-        sk.corked.store(
-            u32::from(value.get::<i32>().is_ok_and(|value| value != 0)),
-            Relaxed,
-        );
+        set_tcp(sk, &tcp, name, on)?;
     }
     Ok(())
 }
 
-/// Data in a SYN cannot be followed by CLC messages: such a socket is plain TCP from the start.
-fn plain_tcp_only(sk: &Sk<SmcSocket>) -> Result {
-    match sk.phase() {
-        Phase::Idle => {
-            sk.ns
-                .fell_back(Side::Client, Diagnosis::SOCKET_OPTION, None, None);
-            sk.set_fallback(Diagnosis::SOCKET_OPTION, None);
-            sk.never_smc.store(1, Relaxed);
-            Ok(())
+/// An option of TCP was set on the inner socket. Socket lock held.
+fn set_tcp(sk: &Sk<SmcSocket>, tcp: &TcpSocket, name: i32, on: bool) -> Result {
+    match (name, sk.phase()) {
+        (opt::TCP_NODELAY | opt::TCP_CORK | opt::TCP_USER_TIMEOUT, Phase::Accelerated) => {
+            if name == opt::TCP_NODELAY && on {
+                sk.ns.stats.undelayed();
+            } else if name == opt::TCP_CORK && !on {
+                sk.ns.stats.uncorked();
+            }
+            conn::apply(sk, tcp.settings());
         }
-        Phase::Fallback => Ok(()),
-        _ => Err(EINVAL),
+        (
+            opt::TCP_FASTOPEN
+            | opt::TCP_FASTOPEN_CONNECT
+            | opt::TCP_FASTOPEN_KEY
+            | opt::TCP_FASTOPEN_NO_COOKIE,
+            phase,
+        ) if on => return plain_tcp_only(sk, tcp, phase),
+        _ => {}
     }
+    Ok(())
+}
+
+/// Data in a SYN cannot be followed by CLC messages: the connections of such a socket are plain TCP
+/// from the start. Each counts as a fallback when it begins.
+fn plain_tcp_only(sk: &Sk<SmcSocket>, tcp: &TcpSocket, phase: Phase) -> Result {
+    match phase {
+        Phase::Idle => sk.set_fallback(Diagnosis::SOCKET_OPTION, None),
+        // Those that have the answer already keep it.
+        Phase::Listening => tcp.answer_option(false)?,
+        // There, TCP keeps some of the options without a use for them.
+        Phase::Connecting | Phase::Accelerated | Phase::Fallback | Phase::Dead => return Ok(()),
+    }
+    sk.never_smc.store(1, Relaxed);
+    Ok(())
 }
 
 /// An option of `SOL_SOCKET` was set on the outer socket. Process context.
-pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32) {
+pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
+    let Ok(tcp) = sk.tcp() else {
+        return;
+    };
+    if name == opt::SO_OOBINLINE {
+        conn::set_oob_inline(sk, sk.oob_inline());
+    }
+    if inner_acts(name) {
+        // The outer socket has accepted it. What TCP cannot have is then only kept.
+        let _ = tcp.setsockopt(opt::SOL_SOCKET, name, value);
+        return;
+    }
     match sk.phase() {
         // Lingering is our own business: the inner socket has nothing to send.
         Phase::Accelerated if name == opt::SO_LINGER => {}
         // TCP acts on the inner socket's own copy; keepalive probes are sent there in any case.
-        Phase::Accelerated | Phase::Fallback => {
-            if let Ok(tcp) = sk.tcp() {
-                tcp.inherit_from(sk, Stage::Traffic);
-            }
-            if name == opt::SO_OOBINLINE {
-                conn::set_oob_inline(sk, sk.oob_inline());
+        Phase::Accelerated | Phase::Listening => tcp.inherit_from(sk, Stage::Traffic),
+        Phase::Fallback => {
+            tcp.inherit_from(sk, Stage::All);
+            if name == opt::SO_RCVLOWAT {
+                // Has TCP make room for so much.
+                let lowat = i32::try_from(sk.rcvlowat()).unwrap_or(i32::MAX);
+                let _ = tcp.set_rcvlowat(lowat);
             }
         }
         // What is set before is taken over when the connection begins.
-        _ => {}
+        Phase::Idle | Phase::Connecting | Phase::Dead => {}
     }
+}
+
+/// Options for packets, which only the inner socket has, and sizes of buffers, from which it derives
+/// others. It gets them at once, and so do the children of a listener.
+fn inner_acts(name: i32) -> bool {
+    matches!(
+        name,
+        opt::SO_SNDBUF
+            | opt::SO_SNDBUFFORCE
+            | opt::SO_RCVBUF
+            | opt::SO_RCVBUFFORCE
+            | opt::SO_TIMESTAMP_OLD
+            | opt::SO_TIMESTAMP_NEW
+            | opt::SO_TIMESTAMPNS_OLD
+            | opt::SO_TIMESTAMPNS_NEW
+            | opt::SO_TIMESTAMPING_OLD
+            | opt::SO_TIMESTAMPING_NEW
+            | opt::SO_BUSY_POLL
+            | opt::SO_PREFER_BUSY_POLL
+            | opt::SO_BUSY_POLL_BUDGET
+            | opt::SO_INCOMING_CPU
+            | opt::SO_ATTACH_FILTER
+            | opt::SO_ATTACH_BPF
+            | opt::SO_ATTACH_REUSEPORT_CBPF
+            | opt::SO_ATTACH_REUSEPORT_EBPF
+            | opt::SO_DETACH_FILTER
+            | opt::SO_DETACH_REUSEPORT_BPF
+            | opt::SO_LOCK_FILTER
+            | opt::SO_MAX_PACING_RATE
+            | opt::SO_RXQ_OVFL
+            | opt::SO_SELECT_ERR_QUEUE
+            | opt::SO_BUF_LOCK
+            | opt::SO_CNX_ADVICE
+    )
 }
 
 /// `getsockopt(2)` for every level but `SOL_SOCKET`.
 pub(super) fn get(sk: &Sk<SmcSocket>, level: i32, name: i32, out: &mut OptOut<'_>) -> Result {
-    match (level, name) {
-        (SOL_SMC, SMC_LIMIT_HS) => out.int(sk.limit_hs.load(Relaxed) as i32),
-        (SOL_SMC, SMC_INFO) => out.bytes(&info(sk)),
-        (SOL_SMC, _) => Err(EOPNOTSUPP),
+    match (level, name, sk.phase()) {
+        (SOL_SMC, SMC_LIMIT_HS, _) => out.int(sk.limit_hs.load(Relaxed) as i32),
+        (SOL_SMC, SMC_INFO, _) => out.bytes(&info::smc(sk)),
+        (SOL_SMC, _, _) => Err(EOPNOTSUPP),
+        (opt::SOL_TCP, opt::TCP_INFO, Phase::Accelerated) => out.bytes(info::tcp(sk)?.bytes()),
         _ => sk.tcp()?.getsockopt(level, name, out),
     }
-}
-
-fn info(sk: &Sk<SmcSocket>) -> [u8; 12] {
-    let mode = match sk.phase() {
-        Phase::Accelerated => MODE_SMC_R,
-        Phase::Fallback => MODE_FALLBACK,
-        Phase::Idle | Phase::Connecting | Phase::Listening | Phase::Dead => MODE_UNDECIDED,
-    };
-    let (reason, peer) = sk.fallback();
-    let mut info = [0; 12];
-    for (to, from) in info.chunks_exact_mut(4).zip([mode, reason.0, peer.0]) {
-        to.copy_from_slice(&from.to_ne_bytes());
-    }
-    info
 }
 
 /// `ioctl(2)`.
@@ -146,7 +178,7 @@ pub(super) fn control(sk: &Sk<SmcSocket>, cmd: u32, arg: UserArg) -> Result<c_in
             return Err(EINVAL)
         }
         (Phase::Accelerated, ioctl::INQ) => conn::status(sk).readable,
-        (Phase::Accelerated, ioctl::OUTQ) => conn::status(sk).queued,
+        (Phase::Accelerated, ioctl::OUTQ) => conn::queued(sk),
         (Phase::Accelerated, ioctl::OUTQNSD) => conn::status(sk).unsent,
         (Phase::Accelerated, ioctl::ATMARK) => usize::from(conn::status(sk).at_mark),
         (_, ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD | ioctl::ATMARK) => 0,

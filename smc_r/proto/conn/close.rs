@@ -188,7 +188,7 @@ impl Conn {
     }
 
     /// Grows whenever data gets to the peer, or the peer's application takes some.
-    fn progress(&self) -> u64 {
+    pub(super) fn progress(&self) -> u64 {
         self.peer_consumed.total.wrapping_add(self.tx.furthest)
     }
 }

@@ -49,6 +49,8 @@ mod input;
 mod receive;
 mod send;
 mod state;
+mod traffic;
+mod watch;
 
 use core::fmt;
 
@@ -85,6 +87,8 @@ pub use self::{
         Fin,
         State, //
     },
+    traffic::Traffic,
+    watch::Watch,
 };
 
 /// What is agreed about a connection when it is set up.

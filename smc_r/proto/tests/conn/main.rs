@@ -6,6 +6,7 @@ mod close;
 mod flow;
 mod input;
 mod urgent;
+mod watch;
 
 use smc_proto::{
     cdc::{
