@@ -61,3 +61,12 @@ pub(crate) fn warn_misuse() {
     // SAFETY: May be called from anywhere.
     unsafe { bindings::warn_misuse() }
 }
+
+/// Spins until `cond` holds, for `us` microseconds at most. Ends earlier if the processor is wanted
+/// by somebody else, or a signal is pending. Process context, nothing locked.
+pub fn spin_until(us: u32, mut cond: impl FnMut() -> bool) {
+    // SAFETY: May be called from anywhere.
+    let until = unsafe { bindings::now_ns() }.saturating_add(u64::from(us).saturating_mul(1000));
+    // SAFETY: Process context, as the caller is.
+    while !cond() && unsafe { bindings::spin_once(until) } {}
+}

@@ -244,6 +244,8 @@ pub(crate) struct Path {
     pub(crate) netdev: ib::Netdev,
     /// The physical network by whose name the port was found, if it was.
     pub(crate) pnet: Option<PnetId>,
+    /// How packets are to be treated on it, as the socket that asks for it says.
+    pub(crate) service: ib::Service,
 }
 
 impl Path {
@@ -403,6 +405,7 @@ impl DeviceTable {
                     mtu: info.mtu,
                     netdev: entry.netdev,
                     pnet: want.pnet,
+                    service: ib::Service::default(),
                 };
                 paths.push((rank, path), GFP_KERNEL)?;
             }

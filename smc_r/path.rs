@@ -6,6 +6,7 @@
 use core::net::IpAddr;
 
 use kapi::{
+    ib,
     netdev::{NetDev, NetDevice},
     sock::{Sk, SockAddr},
     tcp::TcpSocket, //
@@ -102,8 +103,25 @@ fn vlan(dev: &NetDevice, depth: usize) -> Option<u16> {
     })
 }
 
+/// How a socket wants its packets to be treated.
+fn service(tcp: &TcpSocket) -> ib::Service {
+    ib::Service {
+        traffic_class: tcp.traffic_class(),
+        // There are eight levels; higher numbers are classes of the host alone.
+        level: u8::try_from(tcp.priority())
+            .ok()
+            .filter(|priority| *priority < 8)
+            .unwrap_or(0),
+    }
+}
+
 /// The port that the connection can use.
-fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diagnosis> {
+fn find(
+    sk: &Sk<SmcSocket>,
+    tcp: &TcpSocket,
+    route: &Egress,
+    source: IpAddr,
+) -> Result<Path, Diagnosis> {
     let prefix_len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
     let want = Want {
         namespace: sk.ns.cookie,
@@ -114,11 +132,16 @@ fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diag
         prefix_len,
         roce_v2: true,
     };
-    sk.ns
+    let path = sk
+        .ns
         .shared
         .devices
         .find(&want)
-        .ok_or(Diagnosis::NO_SMC_R_DEVICE)
+        .ok_or(Diagnosis::NO_SMC_R_DEVICE)?;
+    Ok(Path {
+        service: service(tcp),
+        ..path
+    })
 }
 
 /// The Proposal of a client, and the port it names. Process context.
@@ -129,7 +152,7 @@ pub(crate) fn proposal(
 ) -> Result<(Proposal, Path), Diagnosis> {
     let route = Egress::of(tcp)?;
     let source = source(tcp)?;
-    let path = find(sk, &route, source)?;
+    let path = find(sk, tcp, &route, source)?;
     let prefixes = match source {
         IpAddr::V4(addr) => {
             let len = route
@@ -183,6 +206,6 @@ pub(crate) fn matching(
     if !same_subnet {
         return Err(Diagnosis::SUBNET_MISMATCH);
     }
-    let path = find(sk, &route, source)?;
+    let path = find(sk, tcp, &route, source)?;
     Ok(((offer.mac, offer.gid), path))
 }

@@ -24,7 +24,8 @@
 //! 4. the lock of the inner TCP socket
 //! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
 //! 6. `Group::flow`, then `Group::links`
-//! 7. `Group::table`, `Group::waiters`, `SmcSocket::{tcp, handshake, listener}`, the accept queue
+//! 7. `Group::table`, `Group::waiters`, `SmcSocket::{tcp, handshake, listener,
+//!    deferred_by}`, the accept queue
 //! 8. the locks of a transport, and of the device's driver
 //!
 //! Nothing is held while a peer is waited for.

@@ -302,6 +302,29 @@ __rust_helper u32 rust_helper_sk_priority(const struct sock *sk)
 	return READ_ONCE(sk->sk_priority);
 }
 
+__rust_helper u32 rust_helper_sk_busy_poll(const struct sock *sk)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	return READ_ONCE(sk->sk_ll_usec);
+#else
+	return 0;
+#endif
+}
+
+/* Makes use of the processor while somebody else does not want it; false when it is to end. */
+__rust_helper bool rust_helper_spin_once(u64 until_ns)
+{
+	if (need_resched() || signal_pending(current) || ktime_get_ns() >= until_ns)
+		return false;
+	cpu_relax();
+	return true;
+}
+
+__rust_helper u64 rust_helper_now_ns(void)
+{
+	return ktime_get_ns();
+}
+
 __rust_helper void rust_helper_sk_store_priority(struct sock *sk, u32 val)
 {
 	WRITE_ONCE(sk->sk_priority, val);

@@ -276,6 +276,15 @@ __rust_helper int rust_helper_tcp_rcvlowat_limit(const struct sock *sk)
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_rmem[2]) >> 1;
 }
 
+__rust_helper u8 rust_helper_tcp_traffic_class(const struct sock *sk)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
+		return READ_ONCE(inet6_sk(sk)->tclass);
+#endif
+	return READ_ONCE(inet_sk(sk)->tos);
+}
+
 /* As a number of SYN-ACKs */
 __rust_helper u8 rust_helper_tcp_defer_accept(const struct sock *sk)
 {
@@ -340,7 +349,6 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 	keepalive = sock_flag(from, SOCK_KEEPOPEN);
 	if (to->sk_prot->keepalive && keepalive != sock_flag(to, SOCK_KEEPOPEN))
 		to->sk_prot->keepalive(to, keepalive);
-	to->sk_flags = (to->sk_flags & ~flags) | (from->sk_flags & flags);
 	to->sk_reuse = from->sk_reuse;
 	to->sk_reuseport = from->sk_reuseport;
 	if (child) {
@@ -353,6 +361,7 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 		WRITE_ONCE(to->sk_ll_usec, from->sk_ll_usec);
 #endif
 	}
+	to->sk_flags = (to->sk_flags & ~flags) | (from->sk_flags & flags);
 	to->sk_bound_dev_if = from->sk_bound_dev_if;
 	to->sk_priority = from->sk_priority;
 	to->sk_mark = from->sk_mark;

@@ -33,7 +33,8 @@ use super::{
         PeerAddress,
         PollContext,
         Qp,
-        QpSize, //
+        QpSize,
+        Service, //
     },
 };
 use crate::{
@@ -102,6 +103,8 @@ pub struct Config {
     pub receives: u32,
     /// The longest message to receive.
     pub receive_len: u32,
+    /// How packets are to be treated on their way.
+    pub service: Service,
 }
 
 /// What goes with a connection when it is shut down.
@@ -208,7 +211,7 @@ impl<H: Handler> Connection<H> {
                 receive_cqes: Cqe::list(receives, receive_done::<H>)?,
                 write_cqe: Cqe::new(write_done::<H>),
                 register_cqe: Cqe::new(register_done::<H>),
-                local: LocalAddress { port, gid_index, gid_kind, psn },
+                local: LocalAddress { port, gid_index, gid_kind, psn, service: config.service },
                 config,
                 _pin: PhantomPinned,
             }),

@@ -53,6 +53,7 @@ pub use self::{
     region::RegionId,
     verbs::{
         PeerAddress,
-        PollContext, //
+        PollContext,
+        Service, //
     },
 };

@@ -140,6 +140,17 @@ pub(super) struct LocalAddress {
     pub(super) gid_index: u8,
     pub(super) gid_kind: GidKind,
     pub(super) psn: u32,
+    pub(super) service: Service,
+}
+
+/// How packets are to be treated on their way. Priorities of VLANs follow the level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Service {
+    /// The traffic class byte of IP: that of `IP_TOS` and `IPV6_TCLASS`. Without effect for RoCE
+    /// version 1, which has no IP.
+    pub traffic_class: u8,
+    /// Service level, 0 to 7: that of `SO_PRIORITY`.
+    pub level: u8,
 }
 
 /// The state a queue pair was put in by us; a device may have moved it to the error state.
@@ -267,9 +278,11 @@ impl Qp {
             GidKind::V1 => 1,
             GidKind::V2 => 64,
         };
+        attr.ah_attr.sl = local.service.level;
+        let class = local.service.traffic_class;
         // SAFETY: Both are ours; the GID is copied.
         unsafe {
-            bindings::rdma_ah_set_grh(&mut attr.ah_attr, &mut gid, 0, local.gid_index, hops, 0)
+            bindings::rdma_ah_set_grh(&mut attr.ah_attr, &mut gid, 0, local.gid_index, hops, class)
         };
         attr.ah_attr.__bindgen_anon_1.roce.dmac = peer.mac;
         self.modify(

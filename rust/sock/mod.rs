@@ -612,6 +612,12 @@ impl<T: Socket> Sk<T> {
         unsafe { bindings::sk_mark(self.as_ptr()) }
     }
 
+    /// `SO_BUSY_POLL`: for how many microseconds a reader may spin before it sleeps.
+    pub fn busy_poll(&self) -> u32 {
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_busy_poll(self.as_ptr()) }
+    }
+
     /// `SO_BINDTODEVICE`, as an interface index; zero if not bound.
     pub fn bound_dev_if(&self) -> i32 {
         // SAFETY: By the type invariant the sock exists.

@@ -119,6 +119,13 @@ impl TcpSocket {
         unsafe { bindings::sk_priority(self.sk()) }
     }
 
+    /// The traffic class byte of its packets: `IP_TOS`, or `IPV6_TCLASS` where they are IPv6. May
+    /// be called in events.
+    pub fn traffic_class(&self) -> u8 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_traffic_class(self.sk()) }
+    }
+
     /// The most that `SO_RCVLOWAT` can be for a socket above.
     pub fn rcvlowat_limit<T: Socket>(outer: &Sk<T>) -> i32 {
         // SAFETY: The sock exists.

@@ -99,6 +99,7 @@ impl Groups {
             group.role == Role::Server
                 && group.peer_id == peer
                 && group.vlan == path.vlan
+                && group.treatment == path.service
                 && Arc::ptr_eq(&group.ns, ns)
         });
         for group in candidates {

@@ -20,6 +20,7 @@ mod upcalls;
 
 use kapi::{
     errno::ENOTCONN,
+    ib,
     new_delayed_work,
     new_spinlock_bh,
     spinlock_bh::{SpinLockBh, SpinLockBhGuard},
@@ -107,6 +108,8 @@ pub(crate) struct Group {
     pub(crate) vlan: Option<u16>,
     /// The physical network by whose name its first port was found, if it was.
     pub(crate) pnet: Option<PnetId>,
+    /// How packets of its links are treated; the same for all connections.
+    pub(crate) treatment: ib::Service,
     #[pin]
     flow: SpinLockBh<FlowState>,
     #[pin]
@@ -189,6 +192,7 @@ impl Group {
                 peer_id,
                 vlan: path.vlan,
                 pnet: path.pnet,
+                treatment: path.service,
                 flow <- new_spinlock_bh!(FlowState { flow, peers, held: None }, "smc_flow"),
                 links <- new_spinlock_bh!(
                     Links { places: [const { None }; MAX_LINKS], spare: None },

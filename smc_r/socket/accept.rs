@@ -6,7 +6,7 @@
 //! rendezvous of its own, and enters the queue of the listener once that has decided. Nothing is
 //! held while a child waits for its peer, so a client that stays silent delays nobody.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kapi::{
     errno::{
@@ -19,6 +19,7 @@ use kapi::{
     sock::{OpFlags, Sk},
     spinlock_bh::SpinLockBh,
     tcp::{Stage, TcpSocket},
+    util::now_ms,
     workqueue::{self, DelayedWork, Work}, //
 };
 use kernel::{
@@ -28,11 +29,16 @@ use kernel::{
 };
 
 use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
-use crate::{handshake::Handshake, stats::Side};
+use crate::{conn, handshake::Handshake, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once. A flood of clients that say
 /// nothing is held in check by this and by the deadline of each.
 const MAX_PENDING: u32 = 4096;
+
+/// How many children in their rendezvous mean congestion, for listeners that are to limit it
+/// (`SMC_LIMIT_HS`): new clients are not answered the option then, and are plain TCP, until the
+/// number is down to half of it.
+const CONGESTION: usize = 64;
 
 /// After how many milliseconds accepting is tried again when it failed for want of something.
 const RETRY: u32 = 100;
@@ -42,6 +48,8 @@ const RETRY: u32 = 100;
 pub(crate) struct Listener {
     /// Connections wanted in the queue at most, as `listen(2)` was told.
     backlog: AtomicU32,
+    /// Clients are not answered the option for the time being.
+    congested: AtomicBool,
     #[pin]
     queue: SpinLockBh<Queue>,
     #[pin]
@@ -56,6 +64,9 @@ pub(crate) struct Listener {
 struct Queue {
     /// Decided, in the order of their decision; next one at the front.
     ready: KVVec<SocketRef>,
+    /// Connected, and held back until they have data (`TCP_DEFER_ACCEPT`), or for so long
+    /// (milliseconds since boot). In the order of their decision.
+    deferred: KVVec<(SocketRef, u64)>,
     /// In their rendezvous.
     pending: KVVec<SocketRef>,
     closed: bool,
@@ -74,8 +85,14 @@ impl Listener {
         Arc::pin_init(
             try_pin_init!(Self {
                 backlog: AtomicU32::new(backlog),
+                congested: AtomicBool::new(false),
                 queue <- new_spinlock_bh!(
-                    Queue { ready: KVVec::new(), pending: KVVec::new(), closed: false },
+                    Queue {
+                        ready: KVVec::new(),
+                        deferred: KVVec::new(),
+                        pending: KVVec::new(),
+                        closed: false,
+                    },
                     "smc_accept_queue"
                 ),
                 work <- new_work!("smc_accept"),
@@ -101,7 +118,8 @@ impl Listener {
     fn has_room(&self) -> bool {
         let queue = self.queue.lock();
         let backlog = self.backlog.load(Ordering::Relaxed) as usize;
-        !queue.closed && queue.ready.len() <= backlog && queue.pending.len() < MAX_PENDING as usize
+        let waiting = queue.ready.len() + queue.deferred.len();
+        !queue.closed && waiting <= backlog && queue.pending.len() < MAX_PENDING as usize
     }
 
     /// Accepts what the inner socket has, as far as there is room. Work item.
@@ -112,6 +130,7 @@ impl Listener {
         let Ok(tcp) = owner.tcp() else {
             return;
         };
+        self.release_deferred(&owner);
         while self.has_room() {
             match tcp.accept() {
                 Ok(Some(inner)) => {
@@ -123,12 +142,75 @@ impl Listener {
                 Err(error) if error == ECONNABORTED => {}
                 Err(_) => {
                     // Short of memory, perhaps: nobody else would call us for what is waiting.
-                    self.retry
-                        .enqueue_after(owner.ns.queue(), self.clone(), RETRY);
+                    self.retry.rearm(owner.ns.queue(), self.clone(), RETRY);
                     break;
                 }
             }
         }
+        self.weigh(&owner, &tcp);
+    }
+
+    /// Turns new clients away from SMC while there are too many handshakes, if the program wants
+    /// that.
+    fn weigh(&self, owner: &Sk<SmcSocket>, tcp: &TcpSocket) {
+        let was = self.congested.load(Ordering::Relaxed);
+        let wanted = owner.limit_hs.load(Relaxed) != 0;
+        let most = if was { CONGESTION / 2 } else { CONGESTION };
+        let is = wanted && self.queue.lock().pending.len() > most;
+        // Without room for the option's bookkeeping, the next look tries again.
+        if is != was && owner.never_smc.load(Relaxed) == 0 && tcp.answer_option(!is).is_ok() {
+            self.congested.store(is, Ordering::Relaxed);
+        }
+    }
+
+    /// Has children accepted that were held back for want of data, and have some or have waited
+    /// long enough. Arranges for a look at the next one's time.
+    fn release_deferred(self: &Arc<Self>, owner: &SocketRef) {
+        let (mut released, mut next, mut place) = (false, None, 0);
+        // The lock of a child's connection comes before that of the queue: looked at in between.
+        while let Some((child, until)) = self.deferred(place) {
+            let left = until.saturating_sub(now_ms());
+            if left != 0 && !has_news(&child) {
+                next = next.or(Some(left));
+                place += 1;
+                continue;
+            }
+            let mut queue = self.queue.lock();
+            let same = queue.deferred.get(place);
+            if !same.is_some_and(|(other, _)| core::ptr::eq(&**other, &*child)) {
+                // Somebody else was faster.
+                continue;
+            }
+            if let Ok((child, _)) = queue.deferred.remove(place) {
+                released |= queue.ready.push_within_capacity(child).is_ok();
+            }
+            drop(queue);
+            let teller = child.deferred_by.lock().take();
+            drop(teller);
+        }
+        if released {
+            owner.wake_readable();
+        }
+        if let Some(left) = next {
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            self.retry.rearm(owner.ns.queue(), self.clone(), left);
+        }
+    }
+
+    /// The child at a place among those that are held back, and until when it is.
+    fn deferred(&self, place: usize) -> Option<(SocketRef, u64)> {
+        self.queue.lock().deferred.get(place).cloned()
+    }
+
+    /// Whether a child that was decided is to be held back, and until when.
+    fn defers(&self, child: &Sk<SmcSocket>) -> Option<u64> {
+        // TCP itself has waited for the data of the others.
+        if child.phase() != Phase::Accelerated {
+            return None;
+        }
+        let owner = self.owner.lock().clone()?;
+        let seconds = owner.tcp().ok()?.defer_accept();
+        (seconds != 0).then(|| now_ms().saturating_add(u64::from(seconds).saturating_mul(1000)))
     }
 
     /// Makes the child socket for `inner` and starts its rendezvous.
@@ -175,14 +257,16 @@ impl Listener {
 
     /// Puts a child among those that are in their rendezvous.
     fn enlist(&self, child: &SocketRef) -> Result {
-        // Room for both places, so that moving on cannot fail.
+        // Room for all places, so that moving on cannot fail.
         let mut queue = self.queue.lock();
         if queue.closed {
             return Err(ECONNABORTED);
         }
-        let total = queue.ready.len() + queue.pending.len() + 1;
+        let total = queue.ready.len() + queue.deferred.len() + queue.pending.len() + 1;
         let spare = total.saturating_sub(queue.ready.len());
         queue.ready.reserve(spare, GFP_ATOMIC)?;
+        let spare = total.saturating_sub(queue.deferred.len());
+        queue.deferred.reserve(spare, GFP_ATOMIC)?;
         queue.pending.push(child.clone(), GFP_ATOMIC)?;
         Ok(())
     }
@@ -190,6 +274,11 @@ impl Listener {
     /// A child's rendezvous ended: `ok` children become acceptable, others vanish. Process context,
     /// without the child's socket lock.
     pub(crate) fn decided(self: &Arc<Self>, child: &SocketRef, ok: bool) {
+        let deferred = if ok { self.defers(child) } else { None };
+        if deferred.is_some() {
+            // From now on it tells us of data; what is there already is seen below.
+            *child.deferred_by.lock() = Some(self.clone());
+        }
         let gone = {
             let mut queue = self.queue.lock();
             let place = queue
@@ -199,15 +288,40 @@ impl Listener {
             let taken = place.and_then(|place| queue.pending.remove(place).ok());
             match taken {
                 // There is room: it was reserved when the child came.
-                Some(child) if ok => queue.ready.push_within_capacity(child).err().map(|e| e.0),
+                Some(child) if ok => match deferred {
+                    Some(until) => queue
+                        .deferred
+                        .push_within_capacity((child, until))
+                        .err()
+                        .map(|e| e.0 .0),
+                    None => queue.ready.push_within_capacity(child).err().map(|e| e.0),
+                },
                 other => other,
             }
         };
         drop(gone);
+        if deferred.is_some() {
+            self.kick();
+            return;
+        }
         if let Some(owner) = self.owner.lock().as_ref() {
             owner.wake_readable();
         }
         self.kick();
+    }
+}
+
+/// Whether a child has what one that was held back waits for: data, an end or an error.
+fn has_news(child: &Sk<SmcSocket>) -> bool {
+    let status = conn::status(child);
+    status.readable != 0 || status.urgent || status.eof || status.over
+}
+
+/// Something came in for a socket: tells the listener that holds it back. Softirq.
+pub(crate) fn tell_listener(sk: &Sk<SmcSocket>) {
+    let listener = sk.deferred_by.lock().clone();
+    if let Some(listener) = listener {
+        listener.kick();
     }
 }
 
@@ -273,17 +387,22 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
     let Some(listener) = sk.listener.lock().take() else {
         return Orphans::default();
     };
-    let (ready, pending) = {
+    let (ready, deferred, pending) = {
         let mut queue = listener.queue.lock();
         queue.closed = true;
         (
             core::mem::replace(&mut queue.ready, KVVec::new()),
+            core::mem::replace(&mut queue.deferred, KVVec::new()),
             core::mem::replace(&mut queue.pending, KVVec::new()),
         )
     };
     let owner = listener.owner.lock().take();
     drop(owner);
-    Orphans { ready, pending }
+    Orphans {
+        ready,
+        deferred,
+        pending,
+    }
 }
 
 /// Children of a listener that is no more.
@@ -291,6 +410,7 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
 #[must_use]
 pub(super) struct Orphans {
     ready: KVVec<SocketRef>,
+    deferred: KVVec<(SocketRef, u64)>,
     pending: KVVec<SocketRef>,
 }
 
@@ -298,6 +418,11 @@ impl Orphans {
     /// Closes them. Without any socket lock.
     pub(super) fn close(self) {
         for child in Iterator::chain(self.ready.iter(), self.pending.iter()) {
+            super::close::abandon(child);
+        }
+        for (child, _) in self.deferred.iter() {
+            // It and the listener hold each other.
+            child.deferred_by.lock().take();
             super::close::abandon(child);
         }
     }

@@ -57,7 +57,7 @@ use crate::{
     netns::{Netns, Setting}, //
 };
 
-pub(crate) use accept::Listener;
+pub(crate) use accept::{tell_listener, Listener};
 pub(crate) use close::no_linger;
 pub(crate) use events::InnerEvents;
 
@@ -125,6 +125,9 @@ pub(crate) struct SmcSocket {
     /// The rendezvous under way. Softirq (TCP's callbacks).
     #[pin]
     pub(crate) handshake: SpinLockBh<Option<Arc<Handshake>>>,
+    /// The listener that holds the socket back until there is data. Softirq.
+    #[pin]
+    pub(crate) deferred_by: SpinLockBh<Option<Arc<Listener>>>,
     /// Close and abort timers of the connection.
     #[pin]
     pub(crate) conn_timer: DelayedWork<SocketRef, ConnTimer>,
@@ -154,6 +157,7 @@ impl SmcSocket {
             conn <- new_spinlock_bh!(None, "smc_conn"),
             listener <- new_spinlock_bh!(None, "smc_listener"),
             handshake <- new_spinlock_bh!(None, "smc_handshake"),
+            deferred_by <- new_spinlock_bh!(None, "smc_deferred_by"),
             conn_timer <- new_delayed_work!("smc_conn_timer"),
         })
     }

@@ -11,7 +11,8 @@ use kapi::{
         ENOTCONN, //
     },
     sock::{msg, RecvMsg, Sk, RCV_SHUTDOWN},
-    tcp::TcpSocket, //
+    tcp::TcpSocket,
+    util::spin_until, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::{
@@ -99,6 +100,12 @@ fn urgent(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 }
 
 fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    let spin = sk.busy_poll();
+    if spin != 0 && !message.nonblock() {
+        spin_until(spin, || {
+            conn::status(sk).readable != 0 || no_data(sk).is_some()
+        });
+    }
     let mut lock = sk.lock();
     let len = message.len();
     let flags = message.flags();

@@ -132,6 +132,7 @@ impl Rc {
             message_len: MAX_MESSAGE as u32,
             receives: queues.receives,
             receive_len: RECEIVE_LEN,
+            service: path.service,
         };
         let device = path.device.ib()?;
         let connection = Connection::new(
