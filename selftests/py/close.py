@@ -71,6 +71,48 @@ def close_with_data(role, *where):
         s.check(time.monotonic() - started < 0.8, "close() waits for the reader")
 
 
+def linger(role, *where):
+    """SO_LINGER with a time: close() waits for the reader of what does not fit, and no longer."""
+    sock = pair(role, *where)
+    amount, rest, limit = 100000, float(os.environ["REST"]), int(os.environ["LINGER"])
+    if role == "server":
+        time.sleep(rest)
+        data = s.read_exactly(sock, 1 << 30)
+        s.check(data == s.pattern(amount), f"data differs, {len(data)} bytes")
+        s.equal("end", b"", sock.recv(1))
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, limit))
+        sock.sendall(s.pattern(amount))
+        started = time.monotonic()
+        sock.close()
+        took = time.monotonic() - started
+        least, most = min(rest, limit) - 0.4, min(rest, limit) + 1.5
+        s.check(least < took < most, f"close() took {took} s")
+
+
+def unread_and_sending(role, *where):
+    """close() with unread data drops what was not sent: the peer is told so after what it got."""
+    sock = pair(role, *where)
+    if role == "client":
+        s.until(lambda: sock.recv(5, socket.MSG_PEEK) == b"aaaaa", what="data")
+        sock.sendall(s.pattern(100000))
+        sock.close()
+        return
+    sock.sendall(b"a" * 5)
+    time.sleep(1)
+    got = bytearray()
+    try:
+        while True:
+            part = sock.recv(65536)
+            if not part:
+                s.say("recv=0")
+                break
+            got += part
+    except OSError as error:
+        s.say(f"recv={s.name_of(error)}")
+    s.check(len(got) < 100000 and bytes(got) == s.pattern(100000)[:len(got)], "data differs")
+
+
 def slow_reader(role, *where):
     """A reader that rests: the writer waits, close() loses nothing."""
     sock = pair(role, *where)
@@ -188,5 +230,5 @@ def woken(role, *where):
         report("peer", lambda: sock.recv(10))
 
 
-s.run({f.__name__: f for f in (half_close, close_with_data, slow_reader, killed, abort, unread,
-                               shutdown_read, woken)})
+s.run({f.__name__: f for f in (half_close, close_with_data, linger, slow_reader, killed, abort, unread,
+                               unread_and_sending, shutdown_read, woken)})

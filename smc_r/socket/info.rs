@@ -20,7 +20,10 @@
 //! | 40 | 8 | bytes written to the peer |
 //! | 48 | 8 | bytes that the peer has written |
 
-use kapi::{sock::Sk, tcp};
+use kapi::{
+    sock::{state as tcp_state, Sk},
+    tcp::{self, Figures}, //
+};
 use kernel::prelude::*;
 
 use super::{Phase, SmcSocket};
@@ -68,8 +71,11 @@ pub(super) fn smc(sk: &Sk<SmcSocket>) -> [u8; SMC_INFO_LEN] {
 /// what TCP has measured of the way to the peer stays.
 pub(super) fn tcp(sk: &Sk<SmcSocket>) -> Result<tcp::Info> {
     let mut info = sk.tcp()?.info();
-    if let Some(figures) = conn::figures(sk) {
-        info.replace(&figures);
-    }
+    // What was accelerated and is over has no figures any more.
+    let ended = Figures {
+        state: tcp_state::CLOSE,
+        ..Figures::default()
+    };
+    info.replace(&conn::figures(sk).unwrap_or(ended));
     Ok(info)
 }
