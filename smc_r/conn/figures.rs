@@ -55,6 +55,8 @@ impl Messages {
 
 /// What `SMC_INFO` tells of an accelerated connection.
 pub(crate) struct Summary {
+    /// Version of SMC.
+    pub(crate) version: u8,
     /// Number of the link group, as listings show it.
     pub(crate) group: u32,
     /// Number of the link in the group; 0 if the group is over.
@@ -119,11 +121,12 @@ pub(crate) fn figures(sk: &Sk<SmcSocket>) -> Option<Figures> {
 
 /// For `SMC_INFO`; `None` without a connection.
 pub(crate) fn summary(sk: &Sk<SmcSocket>) -> Option<Summary> {
-    let (diag, traffic, group, link) = {
+    let (version, diag, traffic, group, link) = {
         let guard = sk.conn.lock();
         let connection = guard.as_ref()?;
         let (group, link) = (connection.group.clone(), connection.link.clone());
         (
+            connection.version,
             connection.core.diag(),
             connection.core.traffic(),
             group,
@@ -132,6 +135,7 @@ pub(crate) fn summary(sk: &Sk<SmcSocket>) -> Option<Summary> {
     };
     let over = group.is_over();
     Some(Summary {
+        version,
         group: group.id,
         link: if over {
             0

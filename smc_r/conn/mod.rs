@@ -120,6 +120,7 @@ pub(crate) struct Connection {
     ring: PooledRing,
     element: OwnElement,
     peer: PeerBuffer,
+    version: u8,
     /// Time at which the armed timer is due.
     timer: Option<(Timer, u64)>,
     /// Limits beyond the core's own timers.
@@ -149,6 +150,8 @@ pub(crate) struct Parts {
     pub(crate) ring: PooledRing,
     pub(crate) element: OwnElement,
     pub(crate) peer: PeerBuffer,
+    /// Version of SMC that was agreed on.
+    pub(crate) version: u8,
 }
 
 impl Connection {
@@ -169,6 +172,7 @@ impl Connection {
             ring: parts.ring,
             element: parts.element,
             peer: parts.peer,
+            version: parts.version,
             timer: None,
             watch: Watch::new(),
             armed: None,

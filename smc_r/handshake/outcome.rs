@@ -107,6 +107,7 @@ impl Handshake {
                     address,
                     rkey: peer.element.token.rkey,
                 },
+                version: if peer.v2.is_some() { 2 } else { 1 },
             },
         ))
     }

@@ -33,9 +33,6 @@ const MODE_SMC_R: u32 = 0;
 const MODE_FALLBACK: u32 = 1;
 const MODE_UNDECIDED: u32 = u32::MAX;
 
-/// The version of SMC that connections speak.
-const VERSION: u32 = 1;
-
 /// Length of the value of `SMC_INFO`.
 const SMC_INFO_LEN: usize = 56;
 
@@ -53,7 +50,8 @@ pub(super) fn smc(sk: &Sk<SmcSocket>) -> [u8; SMC_INFO_LEN] {
         let [_, _, _, rest @ ..] = &mut numbers;
         let [send, own, peers] = summary.sizes;
         let link = summary.link.into();
-        *rest = [VERSION, summary.group, link, send, own, peers, 0];
+        let version = summary.version.into();
+        *rest = [version, summary.group, link, send, own, peers, 0];
         bytes = summary.bytes;
     }
     let mut info = [0; SMC_INFO_LEN];
