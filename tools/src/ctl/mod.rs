@@ -2,6 +2,7 @@
 
 //! `smcctl`: its options, and what its commands do.
 
+mod apply;
 mod check;
 pub mod own;
 mod selftest;
@@ -100,6 +101,12 @@ pub enum Command {
     Rules(own::RulesCommand),
     /// Take a device, a link group or a link out of use without harm to its connections
     Drain(own::DrainArgs),
+    /// Apply settings from a file, as at boot
+    ///
+    /// Each line is a command of smcctl that changes something (pnet, ueid, rules, drain,
+    /// handshake-limit), or `sysctl NAME VALUE` for a setting of net.smc. All lines are read before
+    /// the first is carried out. What exists already counts as done.
+    Apply(apply::ApplyArgs),
     /// Show or set whether handshakes are limited under congestion
     HandshakeLimit {
         /// Set it; without this, show it
@@ -365,6 +372,7 @@ pub fn run(
 ) -> Result<bool, Failure> {
     match command {
         Command::Why(args) => return why::run(args, source, output),
+        Command::Apply(args) => return apply::run(args, source, output),
         Command::Check => return check::run(source, output),
         Command::Selftest => return selftest::run(source, output),
         Command::Rules(command) => own::run_rules(command, source, output),

@@ -311,3 +311,44 @@ fn damaged_answers() {
     }
     assert!(errors > 1000, "damage was noticed only {errors} times");
 }
+
+#[test]
+fn settings_of_a_file() {
+    let folder = std::env::temp_dir().join(format!("smcctl-apply-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("good");
+    std::fs::write(
+        &file,
+        "# all\npnet flush\n\npnet add net1 -i eth0 # card\nrules add deny\n",
+    )
+    .unwrap();
+    let mut fake = Fake::default();
+    let words = format!("apply {}", file.display());
+    let text = run_on(&mut fake, &format!("{words} --dry-run"), None).unwrap();
+    assert!(
+        text.ends_with("3 settings understood\n") && fake.executed.is_empty(),
+        "{text}"
+    );
+    let text = run_on(&mut fake, &words, None).unwrap();
+    assert!(text.ends_with("3 settings applied\n"), "{text}");
+    let sent: Vec<_> = fake
+        .executed
+        .iter()
+        .map(|(family, number, _)| (*family, *number))
+        .collect();
+    assert_eq!(sent, [(PNET_FAMILY, 4), (PNET_FAMILY, 2), (OWN_FAMILY, 4)]);
+
+    // Nothing is done if a line is wrong; all that are wrong are named.
+    let file = folder.join("bad");
+    std::fs::write(&file, "pnet flush\nstatus\nnonsense\n").unwrap();
+    let mut fake = Fake::default();
+    let failure = run_on(&mut fake, &format!("apply {}", file.display()), None).unwrap_err();
+    let text = failure.to_string();
+    assert!(
+        text.contains("bad:2: ") && text.contains("bad:3: ") && fake.executed.is_empty(),
+        "{text}"
+    );
+    assert_eq!(failure.exit_code(), 2);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(run_on(&mut Fake::default(), &words, None).is_err());
+}
