@@ -26,6 +26,9 @@ install: ## install what was built: modules for the running kernel, tools under 
 uninstall: ## remove what install put there
 	@tools/env/install --remove $(PREFIX)
 
+deb: tools ## Debian package of the tools, into build/deb/
+	@tools/env/deb
+
 check: ## rustfmt, clippy, shellcheck, and rules of the sources
 	@tools/env/check
 
