@@ -66,6 +66,9 @@ show_state() {
 	done
 }
 
+# What a test does before each case, if it says so.
+before() { :; }
+
 # run_tests FUNCTION:DESCRIPTION... runs each in a subshell where any failing command ends the case,
 # and ends the test. Processes that a case left in the background end with it.
 run_tests() {
@@ -75,7 +78,7 @@ run_tests() {
 	for item; do
 		name=${item#*:}
 		number=$((number + 1))
-		if [ -n "${ONLY:-}" ] && [ "${item%%:*}" != "$ONLY" ]; then
+		if [ -n "${SMC_TEST_ONLY:-}" ] && [[ " $SMC_TEST_ONLY " != *" ${item%%:*} "* ]]; then
 			echo "ok $number $name # SKIP not asked for"
 			continue
 		fi
@@ -85,6 +88,7 @@ run_tests() {
 			trap 'set +e; trap - ERR; reap' EXIT
 			set -eE -o pipefail
 			trap 'echo "# ${FUNCNAME[0]:-}: $BASH_COMMAND"' ERR
+			before
 			"${item%%:*}"
 		)
 		code=$?
@@ -127,7 +131,7 @@ until_true() {
 until_file() { until_true "$1" test -e "$2" || fail "${2##*/} did not appear in $1 s"; }
 
 # port_open NAMESPACE PORT: something listens there.
-port_open() { ip netns exec "$1" ss -tlnH "sport = :$2" | grep -q .; }
+port_open() { in_host "$1" ss -tlnH "sport = :$2" | grep -q .; }
 
 # until_listening NAMESPACE PORT [SECONDS]
 until_listening() {
@@ -144,9 +148,11 @@ wait_for() {
 
 ## The two hosts
 
-# inA COMMAND..., inB COMMAND...: in the namespace; `timeout` belongs into the command.
-inA() { ip netns exec "$A" "$@"; }
-inB() { ip netns exec "$B" "$@"; }
+# in_host HOST COMMAND...: on a host, which is a namespace here; host.sh makes it a guest.
+in_host() { ip netns exec "$@"; }
+# inA COMMAND..., inB COMMAND...: `timeout` belongs into the command.
+inA() { in_host "$A" "$@"; }
+inB() { in_host "$B" "$@"; }
 
 load_dependencies() { modprobe -a ib_core ib_uverbs rdma_rxe udp_tunnel veth; }
 
@@ -239,7 +245,7 @@ cleanup() {
 counter() {
 	local what=stats
 	case $2 in groups | links) what=$2 ;; conns) what=groups ;; esac
-	ip netns exec "$1" timeout 20 smcctl --json $what >"$TMP/counter" || return
+	in_host "$1" timeout 20 smcctl --json $what >"$TMP/counter" || return
 	awk -v want="$2" '
 		{ gsub(/[",:]/, "") }
 		$1 == "fallbacks" || $1 == "smcr" || $1 == "tx" || $1 == "rx" { part = $1 }
@@ -251,15 +257,32 @@ counter() {
 		END { printf "%d\n", sum }' "$TMP/counter"
 }
 
-# fallback_reason NAMESPACE SIDE CODE: how often that side (client, server) fell back for that reason.
+# fallback_reason HOST SIDE CODE: how often that side (client, server) fell back for that reason. Codes:
+# the peer did not show the option, no device, another subnet, the peer declined.
+NO_OPTION=0x03010000 NO_DEVICE=0x03030002 SUBNET=0x03070000 DECLINED=0x05000000
 fallback_reason() {
-	ip netns exec "$1" timeout 20 smcctl --json stats >"$TMP/counter" || return
+	in_host "$1" timeout 20 smcctl --json stats >"$TMP/counter" || return
 	python3 - "$2" "$3" "$TMP/counter" <<-'END'
 		import json, sys
 		side, code, file = sys.argv[1:]
 		reasons = json.load(open(file))["fallbacks"]["reasons"]
 		print(sum(r["count"] for r in reasons if (r["side"], r["reason"]["code"]) == (side, code)))
 	END
+}
+
+# counted HOST SIDE CODE COMMAND...: the command makes one more of these fallbacks.
+counted() {
+	local host=$1 side=$2 code=$3 before total after
+	shift 3
+	before=$(fallback_reason $host $side $code) total=$(counter $host fallback)
+	"$@"
+	after=$(fallback_reason $host $side $code)
+	if [ $after -ne $((before + 1)) ]; then
+		in_host $host timeout 10 smcctl --json stats | sed -n '/fallbacks/,/\]/p' | tr -d ' \n' | sed 's/^/# /'
+		echo
+		fail "reason $code of $host as $side: $before, then $after"
+	fi
+	equal "fallbacks of $host" $((total + 1)) "$(counter $host fallback)"
 }
 
 # rxe_counter DEVICE NAME: of the device's own counters.
@@ -269,7 +292,7 @@ rxe_counter() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/$2"; }
 qps() {
 	local dev sum=0
 	for dev; do
-		sum=$((sum + $(rdma resource show qp link "$dev" 2>/dev/null | grep -c 'type RC')))
+		sum=$((sum + $(rdma resource show qp link "$dev" 2>/dev/null | grep -c 'type RC' || true)))
 	done
 	echo $sum
 }

@@ -3,7 +3,8 @@
 
 usage: cut.py server|client HOST PORT READY CONNECTIONS MODE
 MODE is busy (both directions all the time) or idle (waits in recv()).
-Prints for each connection `recv=NAME send=NAME seconds=N`; `end` for an end of file.
+Prints for each connection `recv=NAME send=NAME seconds=N`; `end` for an end of file; N: how long the
+last byte had come before the error.
 """
 
 import sys
@@ -13,11 +14,11 @@ import time
 import smcsock as s
 
 
-def until_error(action):
+def until_error(action, moved=lambda: None):
     """Repeats it until it fails or the stream ends; the name of the error."""
     try:
         while action():
-            pass
+            moved()
         return "end"
     except OSError as error:
         return s.name_of(error)
@@ -26,16 +27,18 @@ def until_error(action):
 def drive(sock, busy, lines):
     """One connection, until both directions have ended."""
     s.real_blocking(sock, 90)
-    result = {}
+    result, came = {}, [time.monotonic()]
     data = b"c" * 30000
 
+    def note():
+        came[0] = time.monotonic()
+
     def receive():
-        result["recv"] = until_error(lambda: sock.recv(65536))
+        result["recv"] = until_error(lambda: sock.recv(65536), note)
 
     def send():
         result["send"] = until_error(lambda: sock.send(data, 0x4000))
 
-    started = time.monotonic()
     threads = [threading.Thread(target=receive)]
     if busy:
         threads.append(threading.Thread(target=send))
@@ -43,9 +46,10 @@ def drive(sock, busy, lines):
         thread.start()
     for thread in threads:
         thread.join()
+    seconds = time.monotonic() - came[0]
     # A second call tells what a program sees that was not waiting.
     result.setdefault("send", until_error(lambda: sock.send(data, 0x4000)))
-    lines.append(f"recv={result['recv']} send={result['send']} seconds={time.monotonic() - started:.0f}")
+    lines.append(f"recv={result['recv']} send={result['send']} seconds={seconds:.0f}")
     sock.close()
 
 
