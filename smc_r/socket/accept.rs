@@ -142,7 +142,7 @@ impl Listener {
                 Err(error) if error == ECONNABORTED => {}
                 Err(_) => {
                     // Short of memory, perhaps: nobody else would call us for what is waiting.
-                    self.retry.rearm(owner.ns.queue(), self.clone(), RETRY);
+                    self.look_again(&owner, RETRY);
                     break;
                 }
             }
@@ -193,7 +193,16 @@ impl Listener {
         }
         if let Some(left) = next {
             let left = u32::try_from(left).unwrap_or(u32::MAX);
-            self.retry.rearm(owner.ns.queue(), self.clone(), left);
+            self.look_again(owner, left);
+        }
+    }
+
+    /// Has `take_in` run in `ms` milliseconds, unless the listener is being given up: nothing may be
+    /// left of it then.
+    fn look_again(self: &Arc<Self>, owner: &SocketRef, ms: u32) {
+        let queue = self.queue.lock();
+        if !queue.closed {
+            self.retry.rearm(owner.ns.queue(), self.clone(), ms);
         }
     }
 
@@ -396,6 +405,7 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
             core::mem::replace(&mut queue.pending, KVVec::new()),
         )
     };
+    listener.retry.cancel();
     let owner = listener.owner.lock().take();
     drop(owner);
     Orphans {
