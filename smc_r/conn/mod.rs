@@ -389,10 +389,8 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
 }
 
 fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
-    if events.readable || events.changed {
-        if !sk.has_file() {
-            socket::tell_listener(sk);
-        }
+    if (events.readable || events.changed) && !sk.has_file() {
+        socket::tell_listener(sk);
     }
     if events.readable {
         sk.wake_readable();
