@@ -17,7 +17,7 @@ modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= c
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
 
-kernel: ## build a kernel of our own to test on (NAME=debug or native); KVER=NAME uses it elsewhere
+kernel: ## build a kernel of our own to test on (NAME=debug, kasan or native); KVER=NAME uses it elsewhere
 	@tools/env/build-kernel "$(NAME)"
 
 install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)
@@ -35,12 +35,13 @@ check: ## rustfmt, clippy, shellcheck, and rules of the sources
 test: ## check, tests of the core and the tools, and the guest suites
 	@tools/env/test
 
-test-debug: ## the guest suites on the kernel with KASAN, lockdep and kmemleak (builds it first: half an hour)
+test-debug: ## the guest suites on a kernel with lockdep and kmemleak (builds it first: half an hour)
 	@KVER=debug $(MAKE) --no-print-directory modules tools
-	@KVER=debug selftests/vm/run --suite one
+	@KVER=debug selftests/vm/run --suite one --patience 4
 
 fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)
 	@tools/env/fuzz $(FUZZ_SECONDS)
+
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
 
