@@ -2,6 +2,8 @@
 
 //! All link groups of this host, and the choice between them.
 
+use core::net::IpAddr;
+
 use kapi::errno::ENOBUFS;
 use kernel::{
     new_mutex,
@@ -86,13 +88,14 @@ impl Groups {
         self.last_number.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// The server's choice. Sleeps.
+    /// The server's choice. `from` is the peer's address in the TCP connection. Sleeps.
     pub(crate) fn choose_server(
         &self,
         ns: &Arc<Netns>,
         peer: PeerId,
         (mac, gid): (Mac, Gid),
         path: &Path,
+        from: Option<IpAddr>,
     ) -> Result<ServerChoice> {
         let mut list = self.list.lock();
         let candidates = list.iter().filter(|group| {
@@ -107,6 +110,10 @@ impl Groups {
                 continue;
             }
             if !group.is_usable() {
+                // Anybody can use the name of another host. He is waited for by himself only.
+                if group.first_from.as_ref() != from.as_ref() {
+                    continue;
+                }
                 return Ok(ServerChoice::Wait(group.clone()));
             }
             let found = group.flow.lock().flow.find_port(mac, gid);
@@ -135,6 +142,9 @@ impl Groups {
             }
         }
         let (group, token) = Self::create(&mut list, ns, Role::Server, peer, path)?;
+        if let Some(from) = from {
+            group.first_from.populate(from);
+        }
         Ok(ServerChoice::First(group, token, first_contact))
     }
 

@@ -18,6 +18,8 @@ mod service;
 mod table;
 mod upcalls;
 
+use core::net::IpAddr;
+
 use kapi::{
     errno::ENOTCONN,
     ib,
@@ -34,7 +36,8 @@ use kernel::{
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
 };
 use smc_proto::{
@@ -127,6 +130,8 @@ pub(crate) struct Group {
     port_check: DelayedWork<Arc<Group>, PortCheck>,
     /// LLC messages wait for a send slot.
     backlog: Atomic<u32>,
+    /// Server: the address whose connection the first contact is, if it is known.
+    first_from: SetOnce<IpAddr>,
     /// No new connections are wanted. Changed under the lock of `flow`.
     drained: Atomic<u32>,
     /// Listeners have been told that the group is there.
@@ -207,6 +212,7 @@ impl Group {
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
                 backlog: Atomic::new(0),
+                first_from: SetOnce::new(),
                 drained: Atomic::new(0),
                 announced: Atomic::new(0),
                 _counted: counted,

@@ -119,7 +119,8 @@ impl Handshake {
         };
         self.stop_waiting(draft);
         let groups = &self.sk.ns.shared.groups;
-        match groups.choose_server(&self.sk.ns, proposal.peer_id, peer, &path) {
+        let from = self.tcp.peer_addr().ok().and_then(|addr| addr.ip());
+        match groups.choose_server(&self.sk.ns, proposal.peer_id, peer, &path, from) {
             Ok(ServerChoice::Subsequent(group, place, token)) => {
                 draft.link = group.link(place);
                 draft.token = Some(token);
