@@ -56,7 +56,7 @@ pub(super) const MIN_LEN_V2: usize = 44;
 pub struct Proposal {
     /// Highest version of the sender, 1 to 15; 2 and above are laid out alike.
     pub version: u8,
-    /// The sender.
+    /// The sender. Zero if it offers SMC-Rv2 alone and does not say; its Confirm will.
     pub peer_id: PeerId,
     /// The offer of SMC-Rv1, or why there is none.
     ///
@@ -295,7 +295,8 @@ impl Proposal {
             (true, None) => Err(ParseError::NoExtension),
             (false, _) => Err(ParseError::NotOffered),
         };
-        if wire.peer_id.is_zero() && (v1.is_ok() || v2.is_ok()) {
+        // Linux does not say who it is if it offers version 2 alone.
+        if wire.peer_id.is_zero() && v1.is_ok() {
             return Err(ParseError::PeerId);
         }
         Ok(Self {

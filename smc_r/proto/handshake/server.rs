@@ -180,7 +180,7 @@ impl Server {
         else {
             return;
         };
-        if confirm.peer_id != peer {
+        if confirm.peer_id != peer && !peer.is_zero() {
             return self.fail(Failure::PeerChanged);
         }
         if let Err(reason) = check_confirm(v2.as_ref(), confirm.v2.as_ref()) {

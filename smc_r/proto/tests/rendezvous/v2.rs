@@ -12,6 +12,7 @@ use crate::{
     talk::{
         describe,
         local,
+        wire,
         Talk,
         Todo,
         CLIENT,
@@ -75,6 +76,7 @@ use smc_proto::{
         Gid,
         List,
         ParseError,
+        PeerId,
         RKey, //
     },
 };
@@ -214,6 +216,42 @@ fn a_first_contact_of_the_server() {
     assert!(peer.first_contact);
     assert_eq!(peer.v2, Some(confirm()));
     talk.expect_over();
+}
+
+#[test]
+fn a_client_that_offers_version_2_alone_need_not_say_who_it_is() {
+    let nobody = Proposal {
+        peer_id: PeerId([0; 8]),
+        v1: Err(ParseError::NotOffered),
+        ..both()
+    };
+    let now = Time::from_millis(0);
+    let mut talk = Talk::new(Server::new(SERVER, HandshakeTiming::DEFAULT, now));
+    talk.message(Message::Proposal(nobody));
+    assert_eq!(talk.actions(), [Todo::Do(Action::Contact)]);
+    let contact = Contact::First(local_v2(Role::Server, accept()));
+    talk.machine.handle_contact(contact, now).unwrap();
+    talk.actions();
+    talk.message(Message::Confirm(with_v2(
+        confirm(),
+        describe(Role::Client, true),
+    )));
+    let connect = Action::ConnectLink(end(Role::Client));
+    assert_eq!(talk.actions(), [Todo::Do(connect)]);
+
+    // With version 1 it has to, and then it has to remain who it is.
+    let mut bytes = wire(&Message::Proposal(both()));
+    bytes[8..16].fill(0);
+    let mut talk = Talk::new(Server::new(SERVER, HandshakeTiming::DEFAULT, now));
+    talk.bytes(&bytes);
+    talk.expect_decline_with(SERVER, Diagnosis::CONFIGURATION, 2, false);
+    let mut talk = server_accepted(accept());
+    let other = AcceptConfirm {
+        peer_id: PeerId([7; 8]),
+        ..with_v2(confirm(), describe(Role::Client, true))
+    };
+    talk.message(Message::Confirm(other));
+    talk.expect_failure(Failure::PeerChanged);
 }
 
 #[test]
