@@ -151,9 +151,7 @@ class Guest:
         append += o.append
         # A guest does not outlive whoever started it.
         args = ["setpriv", "--pdeathsig", "KILL", QEMU]
-        args += ["-nodefaults", "-no-user-config", "-display", "none"]
-        if self.role not in o.reboots:
-            args += ["-no-reboot"]
+        args += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         # On a busy host the PIT is emulated so late that a kernel which measures the TSC by it gets a clock
         # that runs many times too fast; without a PIT it takes the HPET, which is right or not used.
         machine = "q35" if accel == "kvm" else "q35,pit=off"
