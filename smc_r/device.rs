@@ -50,6 +50,9 @@ use smc_proto::wire::{
 const GIDS: u32 = 256;
 
 /// Who is told of what happens to devices. All methods may sleep.
+///
+/// The kernel holds the lock of the device's event handlers around all but `removed`. Drivers take
+/// that lock and `rtnl_lock` in their own order, so that no method asks for the state of a port.
 pub(crate) trait DeviceUpcalls: Send + Sync {
     /// No new transport can be made on the device, and those there are will be shut down when
     /// this returns.

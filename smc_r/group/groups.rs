@@ -292,10 +292,9 @@ impl DeviceUpcalls for Groups {
     }
 
     fn gids_changed(&self, device: &Arc<Device>, port: u8) {
-        // A link whose address is gone carries nothing any more, not even new connections.
         self.for_each(|group, link| {
-            if link.path.is_on(device, port) && !link.path.exists() {
-                group.link_failed(link.place);
+            if link.path.is_on(device, port) {
+                group.addresses_changed();
             }
         });
     }

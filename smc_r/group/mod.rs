@@ -85,7 +85,7 @@ use self::{
 
 /// What the LLC engine and its surroundings need.
 struct FlowState {
-    flow: Flow,
+    flow: KBox<Flow>,
     peers: KVVec<PeerRmb>,
     /// A message that found no send slot.
     held: Option<Outgoing>,
@@ -130,6 +130,8 @@ pub(crate) struct Group {
     port_check: DelayedWork<Arc<Group>, PortCheck>,
     /// LLC messages wait for a send slot.
     backlog: Atomic<u32>,
+    /// Addresses of our ports changed: the service has to look whether the links' still exist.
+    recheck: Atomic<u32>,
     /// Server: the address whose connection the first contact is, if it is known.
     first_from: SetOnce<IpAddr>,
     /// No new connections are wanted. Changed under the lock of `flow`.
@@ -170,18 +172,7 @@ impl Group {
     ) -> Result<Arc<Self>> {
         let number = ns.shared.groups.next_number();
         let id = number as u32 & 0xff_ffff;
-        let flow = Flow::new(FlowParams {
-            role,
-            version: Version::One,
-            max_links: 2,
-            max_connections: MAX_CONNECTIONS,
-            user_id: id << 8 | 1,
-            seed: now_ms() ^ u64::from(id).rotate_right(16),
-            timing: FlowTiming {
-                test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
-                ..FlowTiming::DEFAULT
-            },
-        });
+        let flow = Self::new_flow(&ns, role, id)?;
         let mut peers = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
         for _ in 0..MAX_PEER_RMBS {
             peers.push(PeerRmb::EMPTY, GFP_KERNEL)?;
@@ -212,6 +203,7 @@ impl Group {
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
                 backlog: Atomic::new(0),
+                recheck: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
                 announced: Atomic::new(0),
@@ -224,6 +216,25 @@ impl Group {
             *place = Some(link);
         }
         Ok(group)
+    }
+
+    /// The LLC engine of a new group. Apart from [`Self::new`], so that the stack holds no room for it
+    /// while queue pairs are made, which goes deep.
+    #[inline(never)]
+    fn new_flow(ns: &Netns, role: Role, id: u32) -> Result<KBox<Flow>> {
+        let flow = Flow::new(FlowParams {
+            role,
+            version: Version::One,
+            max_links: 2,
+            max_connections: MAX_CONNECTIONS,
+            user_id: id << 8 | 1,
+            seed: now_ms() ^ u64::from(id).rotate_right(16),
+            timing: FlowTiming {
+                test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
+                ..FlowTiming::DEFAULT
+            },
+        });
+        Ok(KBox::new(flow, GFP_KERNEL)?)
     }
 
     /// The link at a place.

@@ -105,8 +105,18 @@ impl Group {
         self.release();
     }
 
+    /// A link whose address is gone carries nothing any more, not even new connections.
+    fn check_addresses(self: &Arc<Self>) {
+        for link in self.links().filter(|link| !link.path.exists()) {
+            self.link_failed(link.place);
+        }
+    }
+
     /// Timers and events of the LLC engine. Work item.
     fn serve(self: &Arc<Self>) {
+        if self.recheck.xchg(0, Relaxed) != 0 {
+            self.check_addresses();
+        }
         loop {
             let (event, deadline) = {
                 let mut guard = self.flow.lock();

@@ -57,6 +57,12 @@ impl Group {
             .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
     }
 
+    /// The addresses of a link's port changed. They cannot be asked for here.
+    pub(crate) fn addresses_changed(self: &Arc<Self>) {
+        self.recheck.store(1, Relaxed);
+        self.service.rearm(self.ns.queue(), self.clone(), 0);
+    }
+
     /// Send slots are free: those that wait for one go on, in turn. Softirq.
     pub(crate) fn room(self: &Arc<Self>) {
         self.llc_room();

@@ -264,32 +264,37 @@ impl Handshake {
             self.fell_back(state, reason, None);
             return ControlFlow::Break(());
         }
+        match self.start(state) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed(state, error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Starts the rendezvous. Apart from the rest, so that the stack holds no room for its machines
+    /// while queue pairs are made, which goes deep.
+    #[inline(never)]
+    fn start(&self, state: &mut State) -> Result {
         let own = self.sk.ns.peer_id();
         let timing = HandshakeTiming::DEFAULT;
         if self.listener.is_some() {
-            match KBox::new(Server::new(own, timing, now()), GFP_KERNEL) {
-                Ok(server) => state.machine = Machine::Server(server),
-                Err(_) => {
-                    self.failed(state, ENOMEM);
-                    return ControlFlow::Break(());
-                }
-            }
-        } else {
-            let Ok(mut client) = KBox::new(Client::new(own, timing), GFP_KERNEL) else {
-                self.failed(state, ENOMEM);
-                return ControlFlow::Break(());
-            };
-            // Neither can be late: the machine is new.
-            let _ = match path::proposal(&self.sk, &self.tcp, own) {
-                Ok((proposal, path)) => {
-                    state.draft.path = Some(path);
-                    client.propose(&proposal, now())
-                }
-                Err(reason) => client.decline(reason),
-            };
-            state.machine = Machine::Client(client);
+            let server = KBox::new(Server::new(own, timing, now()), GFP_KERNEL)?;
+            state.machine = Machine::Server(server);
+            return Ok(());
         }
-        ControlFlow::Continue(())
+        let mut client = KBox::new(Client::new(own, timing), GFP_KERNEL)?;
+        // Neither can be late: the machine is new.
+        let _ = match path::proposal(&self.sk, &self.tcp, own) {
+            Ok((proposal, path)) => {
+                state.draft.path = Some(path);
+                client.propose(&proposal, now())
+            }
+            Err(reason) => client.decline(reason),
+        };
+        state.machine = Machine::Client(client);
+        Ok(())
     }
 
     fn negotiated(&self) -> bool {
