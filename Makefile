@@ -9,10 +9,10 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall check test test-full test-debug fuzz demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
-	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
+	@folder=$$(tools/env/kbuild @) && tools/env/ynl && ls -l "$$folder"/*.ko
 
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
@@ -26,8 +26,11 @@ install: ## install what was built: modules for the running kernel, tools under 
 uninstall: ## remove what install put there
 	@tools/env/install --remove $(PREFIX)
 
-deb: tools ## Debian package of the tools, into build/deb/
+deb: tools ## Debian packages of the tools and of the modules' sources, into build/deb/
 	@tools/env/deb
+
+test-deb: tools ## try the packages: install, build by DKMS, load in a guest, upgrade, remove
+	@tools/env/test-deb
 
 check: ## rustfmt, clippy, shellcheck, and rules of the sources
 	@tools/env/check
@@ -44,6 +47,9 @@ fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (
 
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
+
+bench: modules tools ## compare sockets by figures, plain TCP first (BENCH= options, see selftests/bench)
+	@tools/env/bench $(BENCH)
 
 demo: modules tools ## two guests, SMC between them, with ordinary programs
 	@tools/env/setup peer

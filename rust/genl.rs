@@ -15,7 +15,10 @@ pub use crate::netlink::{
     Writer, //
 };
 use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::ptr::{
+    self,
+    NonNull, //
+};
 use kernel::error::{
     from_result,
     to_result, //
@@ -534,6 +537,17 @@ unsafe impl<F: Family> Send for Registration<F> {}
 // SAFETY: Multicasting is possible from several threads at once.
 unsafe impl<F: Family> Sync for Registration<F> {}
 
+/// Who gets a message of a namespace.
+pub enum Audience<'a> {
+    /// All who hear the namespace: its own sockets, and those of others that listen to it
+    /// (`NETLINK_LISTEN_ALL_NSID`).
+    All,
+    /// The same without the sockets of another namespace, which is sent the message, too.
+    NotOf(&'a Net),
+    /// Its own sockets alone.
+    Own,
+}
+
 /// Copies a name into a field of a C structure, which ends with NUL.
 fn copy_name<C: Copy, const N: usize>(to: &mut [C; N], from: &CStr) -> Result
 where
@@ -630,18 +644,18 @@ impl<F: Family> Registration<F> {
         }
     }
 
-    /// Whether a group has members in a namespace.
-    pub fn has_listeners(&self, net: &Net, group: u32) -> bool {
-        // SAFETY: The family is or was registered: only its numbers are looked at. The namespace
-        // exists.
-        unsafe { bindings::genl_listeners(self.tables.family.get(), net.as_ptr(), group) }
+    /// Whether a group has members in any namespace.
+    pub fn has_listeners(&self, group: u32) -> bool {
+        // SAFETY: The family is or was registered: only its numbers are looked at.
+        unsafe { bindings::genl_listeners(self.tables.family.get(), group) }
     }
 
-    /// Sends a message to the members of a group in a namespace. `ESRCH` if there are none, or
+    /// Sends a message of a namespace to the members of a group. `ESRCH` if there are none, or
     /// after [`Registration::unregister`].
     pub fn multicast(
         &self,
         net: &Net,
+        audience: Audience<'_>,
         group: u32,
         cmd: u8,
         f: impl FnOnce(&mut Writer<'_>) -> Result,
@@ -653,9 +667,22 @@ impl<F: Family> Registration<F> {
         let family = self.tables.family.get();
         let mut message = Message::new()?;
         message.write(family, 0, 0, 0, cmd, f)?;
-        // SAFETY: The family is registered, the namespace exists; the message is consumed.
+        let net = net.as_ptr();
+        let (only, except) = match audience {
+            Audience::All => (ptr::null(), ptr::null()),
+            Audience::NotOf(other) => (ptr::null(), other.as_ptr().cast_const()),
+            Audience::Own => (net.cast_const(), ptr::null()),
+        };
+        // SAFETY: The family is registered, the namespaces exist; the message is consumed.
         to_result(unsafe {
-            bindings::genl_multicast(family, net.as_ptr(), message.into_raw().as_ptr(), group)
+            bindings::genl_multicast(
+                family,
+                net,
+                message.into_raw().as_ptr(),
+                group,
+                only,
+                except,
+            )
         })
     }
 }

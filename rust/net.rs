@@ -5,12 +5,31 @@
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
 use crate::bindings;
+use core::net::IpAddr;
 use core::ptr::NonNull;
 use kernel::sync::aref::{
     ARef,
     AlwaysRefCounted, //
 };
 use kernel::types::Opaque;
+
+/// The first step of a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// The destination is on the same link.
+    Direct,
+    /// A gateway.
+    Gateway,
+}
+
+/// How packets to a destination leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The first step.
+    pub hop: Hop,
+    /// The Ethernet address of who is there, if it is known.
+    pub mac: Option<[u8; 6]>,
+}
 
 /// A network namespace.
 ///
@@ -87,6 +106,39 @@ impl Net {
     pub fn inode(&self) -> u32 {
         // SAFETY: By the type invariant the namespace exists.
         unsafe { bindings::net_inum(self.as_ptr()) }
+    }
+
+    /// How packets between two addresses of one family leave; those of IPv6 that are link-local
+    /// through the interface with that index. If the Ethernet address of the first step is not
+    /// known, it is asked for. None if there is no route. Process context.
+    pub fn route(&self, source: IpAddr, destination: IpAddr, ifindex: u32) -> Option<Way> {
+        let net = self.as_ptr();
+        let mut hop = bindings::kapi_hop::default();
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let (source, destination) = (source.to_bits(), destination.to_bits());
+                // SAFETY: By the type invariant the namespace exists; `hop` may be written.
+                unsafe { bindings::route_hop4(net, source, destination, &mut hop) };
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let (source, to) = (source.octets(), destination.octets());
+                let link_local = destination.is_unicast_link_local();
+                let ifindex = if link_local { ifindex } else { 0 };
+                // SAFETY: As above; both arrays have the 16 bytes that are read.
+                unsafe {
+                    bindings::route_hop6(net, source.as_ptr(), to.as_ptr(), ifindex, &mut hop)
+                };
+            }
+            _ => return None,
+        };
+        Some(Way {
+            hop: match hop.kind {
+                bindings::kapi_hop_kind_KAPI_HOP_DIRECT => Hop::Direct,
+                bindings::kapi_hop_kind_KAPI_HOP_GATEWAY => Hop::Gateway,
+                _ => return None,
+            },
+            mac: hop.known.then_some(hop.mac),
+        })
     }
 
     /// Is somebody still using the namespace?

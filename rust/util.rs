@@ -16,6 +16,12 @@ pub fn now_ms() -> u64 {
     unsafe { bindings::now_ms() }
 }
 
+/// Nanoseconds of the clock of the day.
+pub fn now_real_ns() -> i64 {
+    // SAFETY: May be called from anywhere.
+    unsafe { bindings::now_real_ns() }
+}
+
 /// Writes the name of the host, as the current task sees it, to the start of `buf`. Returns its
 /// length. Process context.
 pub fn host_name(buf: &mut [u8]) -> usize {

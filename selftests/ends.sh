@@ -25,23 +25,25 @@ start_cut() {
 # both_failed SECONDS: each connection ended with an error that means a broken connection, on both
 # sides, within so many seconds of the last byte that came.
 both_failed() {
-	local side line seconds
 	wait_for $CLIENT "the client"
 	wait_for $SERVER "the server"
-	for side in A B; do
-		equal "connections of $side" $N "$(grep -c seconds= "$TMP/$side.out")"
-		sed "s/^/# $side: /" "$TMP/$side.out"
-		while read -r line; do
-			[[ $line =~ recv=(ECONNRESET|ECONNABORTED|ETIMEDOUT|ENETDOWN|EHOSTUNREACH|ENETUNREACH)\  ]] ||
-				[[ $line =~ recv=end\ send=(ECONNRESET|ECONNABORTED|ETIMEDOUT|ENETDOWN|EHOSTUNREACH|ENETUNREACH)\  ]] ||
-				fail "$side: no error of a broken connection: $line"
-			[[ $line =~ send=(EPIPE|ECONNRESET|ECONNABORTED|ETIMEDOUT|ENETDOWN|EHOSTUNREACH|ENETUNREACH)\  ]] ||
-				fail "$side: sending: $line"
-			seconds=${line##*seconds=}
-			at_most "seconds until $side knew" $1 $seconds
-		done <"$TMP/$side.out"
-	done
+	failed_at A $1
+	failed_at B $1
 	until_true 30 unused || fail "references are left: $(cat /sys/module/smc_r/refcnt)"
+}
+# failed_at SIDE SECONDS: the same on one of them.
+failed_at() {
+	local side=$1 line seconds
+	equal "connections of $side" $N "$(grep -c seconds= "$TMP/$side.out")"
+	sed "s/^/# $side: /" "$TMP/$side.out"
+	while read -r line; do
+		[[ $line =~ recv=(ECONNRESET|ECONNABORTED|ETIMEDOUT|ENETDOWN|EHOSTUNREACH|ENETUNREACH)\  ]] ||
+			fail "$side: no error of a broken connection: $line"
+		[[ $line =~ send=(EPIPE|ECONNRESET|ECONNABORTED|ETIMEDOUT|ENETDOWN|EHOSTUNREACH|ENETUNREACH)\  ]] ||
+			fail "$side: sending: $line"
+		seconds=${line##*seconds=}
+		at_most "seconds until $side knew" $2 $seconds
+	done <"$TMP/$side.out"
 }
 
 # both CASE: the case of close.py, to its end.
@@ -51,7 +53,7 @@ both() {
 	wait_for $SERVER "the server"
 }
 start_both() {
-	local settings=(SIDE="${SIDE:-}" REST="${REST:-}" LINGER="${LINGER:-}")
+	local settings=(SIDE="${SIDE:-}")
 	P=$((P + 1))
 	rm -f "$TMP"/close.ready*
 	inA env "${settings[@]}" timeout 60 python3 -u "$ST_PY/close.py" "$1" server $A4 $P "$TMP/close.ready" >"$TMP/A.out" 2>"$TMP/A.err" &

@@ -117,15 +117,21 @@ reap() {
 
 ## Waiting
 
-# until_true SECONDS COMMAND...: repeats it until it succeeds.
+# until_true SECONDS COMMAND...: repeats it until it succeeds. A guest that hardly gets a processor is
+# given more time: as much as it needs for the tries that any other one makes.
 until_true() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1)) tries=$((3 * $1))
 	shift
 	until "$@"; do
-		[ $SECONDS -lt $end ] || return 1
+		tries=$((tries - 1))
+		[ $SECONDS -lt $end ] || [ $tries -gt 0 ] || return 1
 		sleep 0.1
 	done
 }
+
+# until_equal SECONDS WHAT EXPECTED CMD...: what CMD prints becomes that.
+prints() { [ "$("${@:2}")" = "$1" ]; }
+until_equal() { until_true "$1" prints "${@:3}" || equal "$2" "$3" "$("${@:4}")"; }
 
 # until_file SECONDS FILE
 until_file() { until_true "$1" test -e "$2" || fail "${2##*/} did not appear in $1 s"; }

@@ -177,6 +177,11 @@ impl Device {
         })
     }
 
+    /// Whether a message can be received into two pieces of memory. Not if the device is gone.
+    pub(crate) fn receives_in_two(&self) -> bool {
+        self.ib().is_ok_and(|ib| ib.receives_in_two())
+    }
+
     /// The entries of a port's GID table.
     pub(crate) fn gids(&self, port: u8) -> impl Iterator<Item = GidEntry> {
         let ib = self.ib().ok();
@@ -281,9 +286,20 @@ pub(crate) struct Want {
     pub(crate) vlan: Option<u16>,
     /// The length of its subnet's prefix.
     pub(crate) prefix_len: u8,
-    /// Where a port has no GID of RoCE version 1, one of version 2 with an address in the subnet of
-    /// the connection may be used.
-    pub(crate) roce_v2: bool,
+    /// Which GIDs will do.
+    pub(crate) gids: Gids,
+}
+
+/// Which GIDs of a port will do, those of RoCE version 2 if they have an address in the subnet of
+/// the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gids {
+    /// One of RoCE version 1, or where there is none of version 2.
+    Any,
+    /// RoCE version 1.
+    V1,
+    /// RoCE version 2.
+    V2,
 }
 
 impl Want {
@@ -296,8 +312,8 @@ impl Want {
             return None;
         }
         let rank = match entry.kind {
-            GidKind::V1 => 4,
-            GidKind::V2 if self.roce_v2 => self
+            GidKind::V1 if self.gids != Gids::V2 => 4,
+            GidKind::V2 if self.gids != Gids::V1 => self
                 .rank_address(&entry.gid)
                 .or_else(|| (self.pnet.is_some() && is_global(&entry.gid)).then_some(1))?,
             _ => return None,

@@ -3,13 +3,14 @@
 //! What happens, for programs that listen: see the group `events` of the family in
 //! [`crate::netlink::own`].
 //!
-//! An event goes to the listeners of its namespace, and to those of the initial one. All functions
-//! here are for process context; without a listener they do next to nothing.
+//! An event goes to the listeners of its namespace, and to those of the initial one; to each of them
+//! once, whatever else it listens to. All functions here are for process context; without a listener
+//! they do next to nothing.
 
 use core::net::IpAddr;
 
 use kapi::{
-    genl::{Registration, Writer},
+    genl::{Audience, Registration, Writer},
     net::Net, //
 };
 use kernel::prelude::*;
@@ -28,28 +29,28 @@ pub(crate) type Outlet = Registration<OwnFamily>;
 
 /// A first link is up, and the group can be used.
 pub(crate) fn group_added(group: &Group) {
-    send(&group.ns, command::GROUP_ADDED, |message| {
+    send(&group.ns, None, command::GROUP_ADDED, |message| {
         put_group(message, group)
     });
 }
 
 /// A group is no more.
 pub(crate) fn group_removed(group: &Group) {
-    send(&group.ns, command::GROUP_REMOVED, |message| {
+    send(&group.ns, None, command::GROUP_REMOVED, |message| {
         put_group(message, group)
     });
 }
 
 /// A link is up.
 pub(crate) fn link_up(group: &Group, link: &Link) {
-    send(&group.ns, command::LINK_UP, |message| {
+    send(&group.ns, None, command::LINK_UP, |message| {
         put_link(message, group, link)
     });
 }
 
 /// A link is down.
 pub(crate) fn link_down(group: &Group, link: &Link) {
-    send(&group.ns, command::LINK_DOWN, |message| {
+    send(&group.ns, None, command::LINK_DOWN, |message| {
         put_link(message, group, link)
     });
 }
@@ -57,12 +58,13 @@ pub(crate) fn link_down(group: &Group, link: &Link) {
 /// A connection became plain TCP.
 pub(crate) fn fallback(
     ns: &Netns,
+    net: &Net,
     side: Side,
     reason: Diagnosis,
     peer_reason: Option<Diagnosis>,
     peer: Option<(IpAddr, u16)>,
 ) {
-    send(ns, command::FALLBACK, |message| {
+    send(ns, Some(net), command::FALLBACK, |message| {
         message.u8(attr::SIDE, side_number(Some(side)))?;
         message.u32(attr::REASON, reason.0)?;
         if let Some(reason) = peer_reason {
@@ -88,21 +90,31 @@ fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
     message.u8(attr::DEVICE_PORT, link.path.port)
 }
 
-fn send(ns: &Netns, cmd: u8, fill: impl Fn(&mut Writer<'_>) -> Result) {
+/// `net`: the namespace, where it is at hand.
+fn send(ns: &Netns, net: Option<&Net>, cmd: u8, fill: impl Fn(&mut Writer<'_>) -> Result) {
     let outlet = &ns.shared.outlet;
-    let own = Net::by_id(ns.cookie);
-    let nets = [own.as_deref(), Some(Net::init())];
-    let [own, initial] = match nets {
-        [Some(own), Some(initial)] if own == initial => [None, Some(initial)],
-        nets => nets,
+    if !outlet.has_listeners(EVENTS) {
+        return;
+    }
+    let tell = |net: &Net, audience: Audience<'_>| {
+        // A listener that is slow, or short of memory, misses it.
+        let _ = outlet.multicast(net, audience, EVENTS, cmd, |message| {
+            message.u64(attr::NET_COOKIE, ns.cookie)?;
+            fill(message)
+        });
     };
-    for net in [own, initial].into_iter().flatten() {
-        if outlet.has_listeners(net, EVENTS) {
-            // A listener that is slow, or short of memory, misses it.
-            let _ = outlet.multicast(net, EVENTS, cmd, |message| {
-                message.u64(attr::NET_COOKIE, ns.cookie)?;
-                fill(message)
-            });
+    let found = match net {
+        Some(_) => None,
+        None => Net::by_id(ns.cookie),
+    };
+    let initial = Net::init();
+    match net.or(found.as_deref()) {
+        Some(own) if own == initial => tell(initial, Audience::All),
+        own => {
+            if let Some(own) = own {
+                tell(own, Audience::NotOf(initial));
+            }
+            tell(initial, Audience::Own);
         }
     }
 }

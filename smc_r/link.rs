@@ -112,8 +112,9 @@ impl Link {
             GFP_KERNEL,
         )?;
         let upcalls: Arc<dyn Upcalls> = link.clone();
+        let (queues, messages) = (link.group.ns.queues(), link.group.messages());
         link.transport
-            .populate(Rc::new(&path, link.group.ns.queues(), upcalls)?);
+            .populate(Rc::new(&path, queues, messages, upcalls)?);
         Ok(link)
     }
 

@@ -11,22 +11,27 @@ use kapi::{
     workqueue::Queue, //
 };
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
+        Mutex,
         SetOnce, //
     },
     time::{delay::fsleep, Delta},
 };
 use smc_proto::{
+    handshake::{OwnV2, MAX_EIDS},
+    list::List,
     llc_flow::ShutDown,
-    wire::{Diagnosis, Mac, PeerId}, //
+    wire::{Diagnosis, Eid, Mac, PeerId}, //
 };
 
 use crate::{
     events,
     group::Group,
+    peers::{self, Peers},
     pnet,
     rules::Rules,
     stats::{Side, Stats},
@@ -57,18 +62,36 @@ pub(crate) enum Setting {
     MaxSendWr,
     /// Receive work requests of a link.
     MaxRecvWr,
+    /// Versions of SMC-R that may be spoken: [`VERSION_1`] and [`VERSION_2`], added up.
+    Versions,
+    /// Kinds of GIDs that version 1 may use: [`VERSION_1`] of RoCE and [`VERSION_2`], added up.
+    V1Gids,
+    /// Seconds for which a peer with whom SMC failed is left alone at first; 0 for not at all.
+    PeerBackoff,
+    /// Seconds that a link group without connections is kept; clients wait a little longer, so that
+    /// the server goes first.
+    IdleTime,
     /// Name of a policy for handshakes. There are none: the kernel has no place for a module's.
     HsCtrl,
 }
 
 /// How many settings there are.
-const SETTINGS: usize = 11;
+const SETTINGS: usize = 15;
+
+/// Version 1, in settings that are sums.
+pub(crate) const VERSION_1: u32 = 1;
+
+/// Version 2, in settings that are sums.
+pub(crate) const VERSION_2: u32 = 2;
 
 /// Sizes are doubled in places.
 const MAX_SIZE: u32 = i32::MAX as u32 / 2;
 
 /// Most seconds: as milliseconds they have to fit timers.
 const MAX_SECONDS: u32 = i32::MAX as u32 / 1000;
+
+/// For how many seconds at most clients keep idle link groups longer than servers.
+const IDLE_LONGER: u32 = 60;
 
 /// The file of each setting, in the order of their numbers.
 const KNOBS: [(Setting, Knob); SETTINGS] = [
@@ -106,6 +129,16 @@ const KNOBS: [(Setting, Knob); SETTINGS] = [
         Setting::MaxRecvWr,
         Knob::number(c"smcr_max_recv_wr", 48, 2, 2048),
     ),
+    (Setting::Versions, Knob::number(c"smcr_versions", 3, 1, 3)),
+    (Setting::V1Gids, Knob::number(c"smcr_v1_gids", 3, 1, 3)),
+    (
+        Setting::PeerBackoff,
+        Knob::number(c"smcr_peer_backoff", 30, 0, MAX_SECONDS),
+    ),
+    (
+        Setting::IdleTime,
+        Knob::number(c"smcr_idle_time", 600, 1, MAX_SECONDS - IDLE_LONGER),
+    ),
     (Setting::HsCtrl, Knob::no_name(c"hs_ctrl")),
 ];
 
@@ -114,6 +147,9 @@ const SOMAXCONN: u32 = 4096;
 
 /// Where namespaces keep their [`Netns`].
 pub(crate) static NETNS: Key<Netns> = Key::new();
+
+/// Enterprise IDs of a namespace.
+type Eids = List<Eid, MAX_EIDS>;
 
 /// State of a namespace.
 #[pin_data]
@@ -129,6 +165,14 @@ pub(crate) struct Netns {
     /// Which connections may use SMC.
     #[pin]
     pub(crate) rules: Rules,
+    /// With whom it failed a short time ago.
+    #[pin]
+    pub(crate) peers: Peers,
+    /// Enterprise IDs for version 2.
+    #[pin]
+    eids: Mutex<Eids>,
+    /// How many of them there are, for who cannot sleep.
+    eid_count: Atomic<u32>,
     settings: sysctl::Table<SETTINGS>,
     /// Tells restarts of this host apart in the peer ID.
     instance: [u8; 2],
@@ -157,6 +201,9 @@ impl PerNet for Netns {
                 stats <- Stats::new(),
                 interfaces <- pnet::Table::new(),
                 rules <- Rules::new(),
+                peers <- Peers::new(),
+                eids <- new_mutex!(List::new(), "smc_eids"),
+                eid_count: Atomic::new(0),
                 settings,
                 instance,
                 mac: SetOnce::new(),
@@ -190,8 +237,11 @@ impl Netns {
     }
 
     /// True if a SYN should carry the option: there is a device that could be used.
+    ///
+    /// Version 2 by itself needs an enterprise ID too. Any context.
     pub(crate) fn offers_smc(&self) -> bool {
         self.shared.devices.any()
+            && (self.may_speak(VERSION_1) || self.eid_count.load(Relaxed) != 0)
     }
 
     /// Our peer ID: the same for all link groups of the namespace.
@@ -208,6 +258,70 @@ impl Netns {
     /// The value of a setting at the moment.
     pub(crate) fn setting(&self, setting: Setting) -> u32 {
         self.settings.get(setting as usize)
+    }
+
+    /// A setting that goes into a byte.
+    pub(crate) fn setting_u8(&self, setting: Setting) -> u8 {
+        u8::try_from(self.setting(setting)).unwrap_or(u8::MAX)
+    }
+
+    /// Whether a version, [`VERSION_1`] or [`VERSION_2`], may be spoken.
+    pub(crate) fn may_speak(&self, version: u32) -> bool {
+        self.setting(Setting::Versions) & version != 0
+    }
+
+    /// What the namespace brings into negotiations of version 2. None if it does not speak that:
+    /// it may not, or has no enterprise ID. Process context.
+    pub(crate) fn own_v2(&self) -> Option<OwnV2> {
+        let eids = *self.eids.lock();
+        if eids.is_empty() || !self.may_speak(VERSION_2) {
+            return None;
+        }
+        let mut host = [b' '; 32];
+        util::host_name(&mut host);
+        Some(OwnV2 {
+            eids,
+            max_connections: self.setting_u8(Setting::MaxConns),
+            max_links: self.setting_u8(Setting::MaxLinks),
+            host,
+        })
+    }
+
+    /// The enterprise ID with that number. Process context.
+    pub(crate) fn eid(&self, number: usize) -> Option<Eid> {
+        self.eids.lock().as_slice().get(number).copied()
+    }
+
+    /// Adds an enterprise ID. [`EEXIST`] if it is there, [`ERANGE`] if there are too many. Process
+    /// context.
+    pub(crate) fn add_eid(&self, eid: Eid) -> Result {
+        let mut eids = self.eids.lock();
+        if eids.iter().any(|other| *other == eid) {
+            return Err(EEXIST);
+        }
+        eids.push(eid).map_err(|_| ERANGE)?;
+        self.eid_count.store(eids.len() as u32, Relaxed);
+        Ok(())
+    }
+
+    /// Removes an enterprise ID. [`ENOENT`] if it is not there. Link groups that agreed on it stay,
+    /// but get no new connections. Process context.
+    pub(crate) fn remove_eid(&self, eid: Eid) -> Result {
+        let mut eids = self.eids.lock();
+        let rest = Eids::take_from(eids.iter().copied().filter(|other| *other != eid));
+        if rest.len() == eids.len() {
+            return Err(ENOENT);
+        }
+        *eids = rest;
+        self.eid_count.store(eids.len() as u32, Relaxed);
+        Ok(())
+    }
+
+    /// Removes all enterprise IDs. Process context.
+    pub(crate) fn flush_eids(&self) {
+        let mut eids = self.eids.lock();
+        *eids = Eids::new();
+        self.eid_count.store(0, Relaxed);
     }
 
     /// Changes a setting; the caller keeps the bounds.
@@ -238,9 +352,11 @@ impl Netns {
         )
     }
 
-    /// A connection became plain TCP; `peer` if it had one by then. Process context.
+    /// A connection became plain TCP in `net`, whose state this is; `peer` if it had one by then.
+    /// Process context.
     pub(crate) fn fell_back(
         &self,
+        net: &Net,
         side: Side,
         reason: Diagnosis,
         peer_reason: Option<Diagnosis>,
@@ -249,7 +365,21 @@ impl Netns {
         let peer = peer.and_then(|peer| Some((peer.ip()?, peer.port())));
         self.stats
             .fallback(side, reason, peer.map(|(addr, _)| addr));
-        events::fallback(self, side, reason, peer_reason, peer);
+        events::fallback(self, net, side, reason, peer_reason, peer);
+    }
+
+    /// Whether connections with a peer are to be plain TCP, since SMC failed a short time ago. Any
+    /// context up to softirq.
+    pub(crate) fn avoids(&self, peer: &peers::Key) -> bool {
+        self.setting(Setting::PeerBackoff) != 0 && self.peers.avoids(peer)
+    }
+
+    /// SMC failed with a peer in a way that it is likely to do again.
+    pub(crate) fn peer_failed(&self, peer: peers::Key, reason: Diagnosis) {
+        let base = self.setting(Setting::PeerBackoff).saturating_mul(1000);
+        if base != 0 {
+            self.peers.failed(peer, reason, base);
+        }
     }
 
     /// A link group was made.

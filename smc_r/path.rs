@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which port a connection can use, and whether the two ends are on the same subnet
-//! (RFC 7609 section 3.5.1.2).
+//! Which port a connection can use, in which version, and whether the two ends are on the same
+//! subnet (RFC 7609 section 3.5.1.2). Version 2 asks for a route instead.
 
 use core::net::IpAddr;
 
 use kapi::{
+    errno::EHOSTUNREACH,
     ib,
+    net::{Hop, Net, Way},
     netdev::{NetDev, NetDevice},
     sock::{Sk, SockAddr},
     tcp::TcpSocket, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::{delay::fsleep, Delta}, //
+};
 use smc_proto::{
-    clc::{Ipv4Subnet, Ipv6Prefix, OfferV1, Prefixes, Proposal},
+    clc::{AcceptV2, Ipv4Subnet, Ipv6Prefix, OfferV1, OfferV2, Prefixes, Proposal},
     error::ParseError,
     list::List,
     wire::{Diagnosis, Gid, Mac, PeerId}, //
 };
 
 use crate::{
-    device::{Path, Want},
+    device::{Gids, Path, Want},
+    netns::{Setting, VERSION_1, VERSION_2},
     pnet,
     socket::SmcSocket, //
 };
@@ -78,6 +84,7 @@ fn prefix_len(dev: &NetDev, source: IpAddr) -> Option<u8> {
 struct Egress {
     dev: NetDev,
     ifindex: u32,
+    service: ib::Service,
 }
 
 impl Egress {
@@ -88,7 +95,12 @@ impl Egress {
         }
         let ifindex = u32::try_from(route.ifindex).map_err(|_| Diagnosis::CONFIGURATION)?;
         let dev = route.dev.ok_or(Diagnosis::CONFIGURATION)?;
-        Ok(Self { dev, ifindex })
+        let service = service(tcp);
+        Ok(Self {
+            dev,
+            ifindex,
+            service,
+        })
     }
 }
 
@@ -116,12 +128,7 @@ fn service(tcp: &TcpSocket) -> ib::Service {
 }
 
 /// The port that the connection can use.
-fn find(
-    sk: &Sk<SmcSocket>,
-    tcp: &TcpSocket,
-    route: &Egress,
-    source: IpAddr,
-) -> Result<Path, Diagnosis> {
+fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr, gids: Gids) -> Result<Path, Diagnosis> {
     let prefix_len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
     let want = Want {
         namespace: sk.ns.cookie,
@@ -130,7 +137,7 @@ fn find(
         pnet: pnet::of_interface(&route.dev),
         vlan: vlan(&route.dev, MAX_DEPTH),
         prefix_len,
-        roce_v2: true,
+        gids,
     };
     let path = sk
         .ns
@@ -139,20 +146,127 @@ fn find(
         .find(&want)
         .ok_or(Diagnosis::NO_SMC_R_DEVICE)?;
     Ok(Path {
-        service: service(tcp),
+        service: route.service,
         ..path
     })
 }
 
-/// The Proposal of a client, and the port it names. Process context.
+/// The GIDs that version 1 may use here.
+fn gids_of_v1(sk: &Sk<SmcSocket>) -> Gids {
+    match sk.ns.setting(Setting::V1Gids) {
+        VERSION_1 => Gids::V1,
+        VERSION_2 => Gids::V2,
+        _ => Gids::Any,
+    }
+}
+
+/// A port for version 2, of a device that can put a long message into two places.
+fn find_v2(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diagnosis> {
+    let path = find(sk, route, source, Gids::V2)?;
+    if !path.device.receives_in_two() {
+        return Err(Diagnosis::NO_SMC_R_DEVICE);
+    }
+    Ok(path)
+}
+
+/// The address that a GID of RoCE version 2 stands for.
+fn address(gid: Gid) -> IpAddr {
+    match gid.ipv4() {
+        Some(addr) => IpAddr::from(addr),
+        None => IpAddr::from(gid.0),
+    }
+}
+
+/// Version 2: whether the peer's port is on the same link as ours, or behind a gateway. Process
+/// context.
+pub(crate) fn is_direct(path: &Path, peer: Gid) -> Result<bool, Diagnosis> {
+    match way(path, peer).map_err(|_| Diagnosis::NO_ROUTE)?.hop {
+        Hop::Direct => Ok(true),
+        Hop::Gateway => Ok(false),
+    }
+}
+
+/// Version 2: the Ethernet address of the gateway to the peer's port, which devices do not find by
+/// themselves. Process context; waits for the gateway's answer if it is not known, a second at most.
+pub(crate) fn gateway_mac(path: &Path, peer: Gid) -> Result<Mac> {
+    for _ in 0..10 {
+        if let Some(mac) = way(path, peer)?.mac {
+            return Ok(Mac(mac));
+        }
+        fsleep(Delta::from_millis(100));
+    }
+    Err(EHOSTUNREACH)
+}
+
+/// How packets to the peer's port leave ours.
+fn way(path: &Path, peer: Gid) -> Result<Way> {
+    let peer = address(peer);
+    if !is_unicast(&peer) {
+        return Err(EHOSTUNREACH);
+    }
+    let net = Net::by_id(path.netdev.namespace).ok_or(ENODEV)?;
+    let way = net.route(address(path.gid), peer, path.netdev.ifindex);
+    way.ok_or(EHOSTUNREACH)
+}
+
+fn is_unicast(addr: &IpAddr) -> bool {
+    let broadcast = matches!(addr, IpAddr::V4(addr) if addr.is_broadcast());
+    !(broadcast || addr.is_multicast() || addr.is_unspecified() || addr.is_loopback())
+}
+
+/// The ports that a client offers.
+#[derive(Default)]
+pub(crate) struct Offered {
+    /// For version 1.
+    pub(crate) v1: Option<Path>,
+    /// For version 2.
+    pub(crate) v2: Option<Path>,
+}
+
+/// The Proposal of a client. The ports that it names go to `offered`. Process context.
 pub(crate) fn proposal(
     sk: &Sk<SmcSocket>,
     tcp: &TcpSocket,
     own: PeerId,
-) -> Result<(Proposal, Path), Diagnosis> {
+    offered: &mut Offered,
+) -> Result<Proposal, Diagnosis> {
     let route = Egress::of(tcp)?;
     let source = source(tcp)?;
-    let path = find(sk, tcp, &route, source)?;
+    let v1 = offer_v1(sk, &route, source, &mut offered.v1);
+    let v2 = offer_v2(sk, &route, source, &mut offered.v2);
+    if let (Err(of_v1), Err(of_v2)) = (&v1, &v2) {
+        let only_v2 = !sk.ns.may_speak(VERSION_1);
+        return Err(if only_v2 { *of_v2 } else { *of_v1 });
+    }
+    Ok(Proposal {
+        version: if v2.is_ok() { 2 } else { 1 },
+        peer_id: own,
+        v1: v1.map_err(|_| ParseError::NotOffered),
+        v2: v2.map_err(|_| ParseError::NotOffered),
+    })
+}
+
+fn offer_v2(
+    sk: &Sk<SmcSocket>,
+    route: &Egress,
+    source: IpAddr,
+    offered: &mut Option<Path>,
+) -> Result<OfferV2, Diagnosis> {
+    let own = sk.ns.own_v2().ok_or(Diagnosis::NO_USER_EID)?;
+    let path = offered.insert(find_v2(sk, route, source)?);
+    own.offer(path.gid).ok_or(Diagnosis::NO_USER_EID)
+}
+
+fn offer_v1(
+    sk: &Sk<SmcSocket>,
+    route: &Egress,
+    source: IpAddr,
+    offered: &mut Option<Path>,
+) -> Result<OfferV1, Diagnosis> {
+    if !sk.ns.may_speak(VERSION_1) {
+        return Err(Diagnosis::NO_SMC_R_DEVICE);
+    }
+    let path = find(sk, route, source, gids_of_v1(sk))?;
     let prefixes = match source {
         IpAddr::V4(addr) => {
             let len = route
@@ -172,28 +286,65 @@ pub(crate) fn proposal(
             Prefixes::V6(list)
         }
     };
-    let proposal = Proposal {
-        version: 1,
-        peer_id: own,
-        v1: Ok(OfferV1 {
-            gid: path.gid,
-            mac: path.mac,
-            prefixes,
-        }),
-        v2: Err(ParseError::NotOffered),
-    };
-    Ok((proposal, path))
+    let path = offered.insert(path);
+    Ok(OfferV1 {
+        gid: path.gid,
+        mac: path.mac,
+        prefixes,
+    })
 }
 
-/// What a server makes of a Proposal: the client's port, and ours. Process context.
+/// What a server makes of a Proposal.
+pub(crate) struct Match {
+    /// The client's port. In version 2 its GID alone counts.
+    pub(crate) peer: (Mac, Gid),
+    /// Our port.
+    pub(crate) path: Path,
+    /// What a first contact in version 2 says; none in version 1.
+    pub(crate) v2: Option<AcceptV2>,
+}
+
+/// Chooses the version, and the port. Process context.
+#[inline(never)]
 pub(crate) fn matching(
     sk: &Sk<SmcSocket>,
     tcp: &TcpSocket,
     proposal: &Proposal,
-) -> Result<((Mac, Gid), Path), Diagnosis> {
-    let offer = proposal.smcr_v1()?;
+) -> Result<Match, Diagnosis> {
     let route = Egress::of(tcp)?;
     let source = source(tcp)?;
+    proposal.choose(
+        |offer| match_v2(sk, &route, source, offer),
+        || match_v1(sk, &route, source, proposal.smcr_v1()?),
+    )
+}
+
+fn match_v2(
+    sk: &Sk<SmcSocket>,
+    route: &Egress,
+    source: IpAddr,
+    offer: &OfferV2,
+) -> Result<Match, Diagnosis> {
+    let own = sk.ns.own_v2().ok_or(Diagnosis::NO_USER_EID)?;
+    let eid = own.common_eid(offer)?;
+    let path = find_v2(sk, route, source)?;
+    let direct = is_direct(&path, offer.gid)?;
+    Ok(Match {
+        peer: (Mac::default(), offer.gid),
+        path,
+        v2: Some(own.accept_first(offer, eid, direct)),
+    })
+}
+
+fn match_v1(
+    sk: &Sk<SmcSocket>,
+    route: &Egress,
+    source: IpAddr,
+    offer: &OfferV1,
+) -> Result<Match, Diagnosis> {
+    if !sk.ns.may_speak(VERSION_1) {
+        return Err(Diagnosis::NO_SMC_R_DEVICE);
+    }
     let same_subnet = match source {
         IpAddr::V4(addr) => route
             .dev
@@ -206,6 +357,10 @@ pub(crate) fn matching(
     if !same_subnet {
         return Err(Diagnosis::SUBNET_MISMATCH);
     }
-    let path = find(sk, tcp, &route, source)?;
-    Ok(((offer.mac, offer.gid), path))
+    let path = find(sk, route, source, gids_of_v1(sk))?;
+    Ok(Match {
+        peer: (offer.mac, offer.gid),
+        path,
+        v2: None,
+    })
 }

@@ -10,7 +10,7 @@
 //! * [`conn`]: the data of one connection.
 //! * [`transport`], [`device`], [`buffers`]: queue pairs, ports, registered memory.
 //! * [`netlink`], [`events`], [`stats`], [`snapshot`]: what administrators see.
-//! * [`pnet`], [`rules`], [`netns`]: what they say.
+//! * [`pnet`], [`rules`], [`netns`]: what they say; [`peers`]: what experience says.
 //! * The protocol itself is in the crate `smc_proto`, which knows no kernel.
 //!
 //! # Lock order
@@ -20,15 +20,16 @@
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (mutex)
 //! 3. `Groups::list` (mutex), then `Group::pools` (mutex), then the mutexes of `device`, then those
-//!    of `pnet`, `Rules::list`
+//!    of `pnet`, `Rules::list`, `Netns::eids`
 //! 4. the lock of the inner TCP socket
 //! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
 //! 6. `Group::flow`, then `Group::links`
 //! 7. `Group::table`, `Group::waiters`, `SmcSocket::{tcp, handshake, listener,
-//!    deferred_by}`, the accept queue
+//!    deferred_by}`, the accept queue, `Peers::list`
 //! 8. the locks of a transport, and of the device's driver
 //!
-//! Nothing is held while a peer is waited for.
+//! Nothing is held while a peer is waited for; `Handshake::state` is while a gateway on the same link is
+//! asked for its address, a second at most.
 
 #![forbid(unsafe_code)]
 
@@ -43,6 +44,7 @@ mod link;
 mod netlink;
 mod netns;
 mod path;
+mod peers;
 mod pnet;
 mod rules;
 mod shown;

@@ -150,11 +150,15 @@ counters! {
     cdc_sent,
     /// CDC messages discarded: unknown token.
     cdc_dropped,
-    /// Connections accelerated as client.
+    /// Connections accelerated as client, in version 1.
     client_connections,
-    /// Connections accelerated as server.
+    /// Connections accelerated as server, in version 1.
     server_connections,
-    /// Of both, those that made a new link group.
+    /// Connections accelerated as client, in version 2.
+    client_connections_v2,
+    /// Connections accelerated as server, in version 2.
+    server_connections_v2,
+    /// Of all, those that made a new link group.
     first_contacts,
     /// Rendezvous that failed as client, without fallback.
     client_errors,
@@ -439,10 +443,12 @@ impl Stats {
     }
 
     /// A connection is accelerated.
-    pub(crate) fn established(&self, side: Side, first_contact: bool) {
-        match side {
-            Side::Client => add(&self.here().client_connections, 1),
-            Side::Server => add(&self.here().server_connections, 1),
+    pub(crate) fn established(&self, side: Side, first_contact: bool, v2: bool) {
+        match (side, v2) {
+            (Side::Client, false) => add(&self.here().client_connections, 1),
+            (Side::Server, false) => add(&self.here().server_connections, 1),
+            (Side::Client, true) => add(&self.here().client_connections_v2, 1),
+            (Side::Server, true) => add(&self.here().server_connections_v2, 1),
         }
         if first_contact {
             add(&self.here().first_contacts, 1);

@@ -20,6 +20,7 @@
 #include "netlink.c"
 #include "netns.c"
 #include "percpu.c"
+#include "route.c"
 #include "sock.c"
 #include "tcp.c"
 #include "uts.c"

@@ -50,6 +50,20 @@ struct kapi_egress {
 	bool xfrm;
 };
 
+/* Where packets to an address go first. */
+enum kapi_hop_kind {
+	KAPI_HOP_NONE,		/* nowhere: there is no route */
+	KAPI_HOP_DIRECT,	/* to the address itself */
+	KAPI_HOP_GATEWAY,
+};
+
+struct kapi_hop {
+	enum kapi_hop_kind kind;
+	/* The Ethernet address of who is there, if it is known. */
+	bool known;
+	u8 mac[6];
+};
+
 /* What a PCI device is. */
 struct kapi_pci {
 	u16 vendor;

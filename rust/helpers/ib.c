@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/dma-mapping.h>
 #include <linux/gfp.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
@@ -117,6 +118,12 @@ __rust_helper int rust_helper_ib_dma_map_sg(struct ib_device *device, struct sca
 			      unsigned int direction)
 {
 	return ib_dma_map_sg(device, sg, nents, direction);
+}
+
+/* Whether what the device writes to mapped memory has to be copied or flushed before the CPU looks at it. */
+__rust_helper bool rust_helper_ib_needs_sync(struct ib_device *device, struct scatterlist *sg)
+{
+	return !ib_uses_virt_dma(device) && dma_need_sync(device->dma_device, sg_dma_address(sg));
 }
 
 __rust_helper void rust_helper_ib_dma_unmap_sg(struct ib_device *device, struct scatterlist *sg, int nents,

@@ -68,10 +68,28 @@ __rust_helper int rust_helper_genl_reply(struct sk_buff *skb, struct genl_info *
 	return genlmsg_reply(skb, info);
 }
 
-__rust_helper int rust_helper_genl_multicast(const struct genl_family *family, struct net *net,
-					     struct sk_buff *skb, unsigned int group)
+/* Those who get a message that goes to more than one namespace; NULL for no condition. */
+struct genl_audience {
+	const struct net *only;
+	const struct net *except;
+};
+
+static int genl_left_out(struct sock *sk, struct sk_buff *skb, void *data)
 {
-	return genlmsg_multicast_netns(family, net, skb, 0, group, GFP_KERNEL);
+	const struct genl_audience *audience = data;
+
+	return (audience->only && sock_net(sk) != audience->only) ||
+	       sock_net(sk) == audience->except;
+}
+
+__rust_helper int rust_helper_genl_multicast(const struct genl_family *family, struct net *net,
+					     struct sk_buff *skb, unsigned int group,
+					     const struct net *only, const struct net *except)
+{
+	struct genl_audience audience = { .only = only, .except = except };
+
+	return genlmsg_multicast_netns_filtered(family, net, skb, 0, group, GFP_KERNEL,
+						genl_left_out, &audience);
 }
 
 __rust_helper struct net *rust_helper_genl_net(const struct genl_info *info)
@@ -117,10 +135,10 @@ __rust_helper void rust_helper_genl_missing(struct genl_info *info, u16 type, co
 	NL_SET_ERR_ATTR_MISS(info->extack, NULL, type);
 }
 
-__rust_helper bool rust_helper_genl_listeners(const struct genl_family *family, struct net *net,
-					      unsigned int group)
+/* The kernel has one list for all namespaces. */
+__rust_helper bool rust_helper_genl_listeners(const struct genl_family *family, unsigned int group)
 {
-	return genl_has_listeners(family, net, group);
+	return genl_has_listeners(family, &init_net, group);
 }
 
 __rust_helper u32 rust_helper_netlink_portid(const struct sk_buff *skb)

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/cgroup.h>
+#include <linux/errqueue.h>
 #include <linux/net.h>
 #include <linux/poll.h>
+#include <linux/skbuff.h>
 #include <linux/sock_diag.h>
 #include <linux/sched/signal.h>
+#include <linux/tcp.h>
 #include <linux/wait.h>
 #include <net/inet_common.h>
 #include <net/inet_sock.h>
 #include <net/ipv6.h>
+#include <net/scm.h>
 #include <net/sock.h>
 
 __rust_helper void rust_helper_sock_hold(struct sock *sk)
@@ -107,10 +111,14 @@ __rust_helper void rust_helper_sk_mark_dead(struct sock *sk)
 	sock_set_flag(sk, SOCK_DEAD);
 }
 
-/* Has setsockopt() of SOL_SOCKET reach the family, too. */
+/*
+ * Has setsockopt() of SOL_SOCKET reach the family, too, and io_uring send with notifications of when
+ * the memory is free again.
+ */
 __rust_helper void rust_helper_sk_custom_options(struct sock *sk)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sk->sk_socket->flags);
+	set_bit(SOCK_SUPPORT_ZC, &sk->sk_socket->flags);
 }
 
 __rust_helper void rust_helper_sk_set_reuseport(struct sock *sk, bool on)
@@ -118,6 +126,105 @@ __rust_helper void rust_helper_sk_set_reuseport(struct sock *sk, bool on)
 	lock_sock(sk);
 	sk->sk_reuseport = on;
 	release_sock(sk);
+}
+
+__rust_helper void rust_helper_sk_set_zerocopy(struct sock *sk, bool on)
+{
+	lock_sock(sk);
+	sock_valbool_flag(sk, SOCK_ZEROCOPY, on);
+	release_sock(sk);
+}
+
+/* What MSG_ZEROCOPY promises: a notice in the error queue. NULL when there is no memory. */
+__rust_helper struct ubuf_info *rust_helper_sk_completion_new(struct sock *sk, size_t len)
+{
+	return msg_zerocopy_realloc(sk, len, NULL, false);
+}
+
+__rust_helper void rust_helper_sk_completion_copied(struct ubuf_info *uarg)
+{
+	uarg_to_msgzc(uarg)->zerocopy = 0;
+	net_zcopy_put(uarg);
+}
+
+__rust_helper void rust_helper_sk_completion_abort(struct ubuf_info *uarg)
+{
+	net_zcopy_put_abort(uarg, true);
+}
+
+__rust_helper bool rust_helper_sk_has_notices(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_error_queue);
+}
+
+__rust_helper int rust_helper_sk_recv_notice(struct sock *sk, struct msghdr *msg)
+{
+	int len = min_t(size_t, msg_data_left(msg), INT_MAX);
+
+	if (sk->sk_family == AF_INET || sk->sk_family == AF_INET6)
+		return inet_recv_error(sk, msg, len);
+	return sock_recv_errqueue(sk, msg, len, SOL_IP, IP_RECVERR);
+}
+
+/* Are the control messages such as TCP takes? What they ask for has no meaning here. */
+__rust_helper int rust_helper_sk_check_control(struct sock *sk, struct msghdr *msg)
+{
+	struct sockcm_cookie cookie;
+
+	sockcm_init(&cookie, sk);
+	return sock_cmsg_send(sk, msg, &cookie) ? -EINVAL : 0;
+}
+
+__rust_helper bool rust_helper_sk_wants_stamps(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_RCVTSTAMP) || READ_ONCE(sk->sk_tsflags);
+}
+
+__rust_helper s64 rust_helper_now_real_ns(void)
+{
+	return ktime_get_real_ns();
+}
+
+/* SO_TIMESTAMP and SO_TIMESTAMPNS, in the layout of either era. */
+static void kapi_put_rcvtstamp(const struct sock *sk, struct msghdr *msg, s64 ns)
+{
+	bool nano = sock_flag(sk, SOCK_RCVTSTAMPNS);
+	struct timespec64 ts = ns_to_timespec64(ns);
+	/* Both new layouts are two 64-bit words; the old ones are two longs. */
+	s64 wide[2] = { ts.tv_sec, nano ? ts.tv_nsec : ts.tv_nsec / NSEC_PER_USEC };
+	long old[2] = { wide[0], wide[1] };
+
+	if (sock_flag(sk, SOCK_TSTAMP_NEW))
+		put_cmsg(msg, SOL_SOCKET, nano ? SO_TIMESTAMPNS_NEW : SO_TIMESTAMP_NEW,
+			 sizeof(wide), wide);
+	else
+		put_cmsg(msg, SOL_SOCKET, nano ? SO_TIMESTAMPNS_OLD : SO_TIMESTAMP_OLD,
+			 sizeof(old), old);
+}
+
+__rust_helper void rust_helper_sk_put_stamp(struct sock *sk, struct msghdr *msg, s64 ns)
+{
+	struct scm_timestamping_internal stamps = { .ts[0] = ns };
+	u32 flags = READ_ONCE(sk->sk_tsflags);
+
+	if (sock_flag(sk, SOCK_RCVTSTAMP))
+		kapi_put_rcvtstamp(sk, msg, ns);
+	if (!(flags & SOF_TIMESTAMPING_SOFTWARE))
+		return;
+	if (!(flags & SOF_TIMESTAMPING_RX_SOFTWARE) && flags & SOF_TIMESTAMPING_OPT_RX_FILTER)
+		return;
+	if (sock_flag(sk, SOCK_TSTAMP_NEW))
+		put_cmsg_scm_timestamping64(msg, &stamps);
+	else
+		put_cmsg_scm_timestamping(msg, &stamps);
+}
+
+/* How much is left to be read: for io_uring, and as a control message. */
+__rust_helper void rust_helper_msg_put_left(struct msghdr *msg, int left, bool told)
+{
+	msg->msg_inq = left;
+	if (told)
+		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(left), &left);
 }
 
 __rust_helper void rust_helper_sk_wake(struct sock *sk, unsigned int mask, int how, int band)

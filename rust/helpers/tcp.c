@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/bpf-cgroup.h>
 #include <linux/etherdevice.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
@@ -172,12 +173,82 @@ __rust_helper int rust_helper_tcp_recv_bytes(struct socket *sock, void *buf, siz
 	return READ_ONCE(sock->ops)->recvmsg(sock, &msg, len, flags | MSG_DONTWAIT);
 }
 
+static int kapi_send_nothing(struct socket *sock, struct msghdr *msg, size_t len)
+{
+	return 0;
+}
+
+static const struct proto_ops kapi_asking_ops = {
+	.owner = THIS_MODULE,
+	.sendmsg = kapi_send_nothing,
+};
+
+/*
+ * Asks security modules whether the caller may connect a TCP sock. They were asked about the outer
+ * socket, but some have rules for TCP alone (Landlock), and find it by the protocol of the sock. The
+ * hook of connect() cannot be called from a module; that of sendmsg() can, and stands for both where
+ * a message opens a connection (MSG_FASTOPEN). So one is sent by a socket that has the sock for as
+ * long, and sends nothing.
+ */
+__rust_helper int rust_helper_tcp_may_connect(struct socket *sock, void *addr, int len)
+{
+	struct msghdr msg = {
+		.msg_name = addr,
+		.msg_namelen = len,
+		.msg_flags = MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL,
+	};
+	struct socket *asking;
+	int err;
+
+	err = sock_create_lite(sock->sk->sk_family, SOCK_STREAM, IPPROTO_TCP, &asking);
+	if (err)
+		return err;
+	asking->ops = &kapi_asking_ops;
+	asking->sk = sock->sk;
+	err = sock_sendmsg(asking, &msg);
+	asking->sk = NULL;
+	asking->ops = NULL;
+	sock_release(asking);
+	return err;
+}
+
+/*
+ * Programs of control groups for new sockets and for those that go; the core runs them for users'
+ * sockets only.
+ */
+__rust_helper int rust_helper_tcp_cgroup_create(struct sock *sk)
+{
+	return BPF_CGROUP_RUN_PROG_INET_SOCK(sk);
+}
+
+__rust_helper void rust_helper_tcp_cgroup_release(struct sock *sk)
+{
+	BPF_CGROUP_RUN_PROG_INET_SOCK_RELEASE(sk);
+}
+
+/* What such a program may have set. */
+__rust_helper void rust_helper_sk_copy_created(struct sock *to, const struct sock *from)
+{
+	/* The listener of a child may be locked. */
+	lock_sock_nested(to, SINGLE_DEPTH_NESTING);
+	to->sk_bound_dev_if = from->sk_bound_dev_if;
+	to->sk_priority = from->sk_priority;
+	to->sk_mark = from->sk_mark;
+	release_sock(to);
+}
+
 /*
  * The inner calls go past the security and cgroup hooks of the system call: those have seen the
  * call on the outer socket.
  */
 __rust_helper int rust_helper_tcp_sendmsg(struct socket *sock, struct msghdr *msg)
 {
+	if ((msg->msg_flags & MSG_FASTOPEN) && msg->msg_name) {
+		int err = rust_helper_tcp_may_connect(sock, msg->msg_name, msg->msg_namelen);
+
+		if (err)
+			return err;
+	}
 	return READ_ONCE(sock->ops)->sendmsg(sock, msg, msg_data_left(msg));
 }
 
@@ -247,6 +318,17 @@ __rust_helper int rust_helper_tcp_set_peek_off(struct sock *sk, int val)
 	return err;
 }
 
+__rust_helper int rust_helper_tcp_peek_off(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_peek_off);
+}
+
+/* TCP_INQ */
+__rust_helper bool rust_helper_tcp_tells_left(const struct sock *sk)
+{
+	return tcp_sk(sk)->recvmsg_inq;
+}
+
 __rust_helper void rust_helper_tcp_splice_eof(struct socket *sock)
 {
 	READ_ONCE(sock->ops)->splice_eof(sock);
@@ -305,6 +387,24 @@ __rust_helper unsigned int rust_helper_tcp_inq(struct sock *sk)
 	return READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
 }
 
+/* The port that a sock is bound to, of the host's byte order; 0 if it is not. */
+__rust_helper u16 rust_helper_tcp_own_port(const struct sock *sk)
+{
+	return READ_ONCE(inet_sk(sk)->inet_num);
+}
+
+/* Whether a program has attached a filter, which may drop whatever it wants. */
+__rust_helper bool rust_helper_tcp_has_filter(const struct sock *sk)
+{
+	return rcu_access_pointer(sk->sk_filter);
+}
+
+/* As TCP asks before it tells of room: enough of the buffer is free to be worth waking somebody. */
+__rust_helper bool rust_helper_tcp_has_room(const struct sock *sk)
+{
+	return __sk_stream_is_writeable(sk, 1);
+}
+
 /*
  * The number in the stream of an urgent byte that has come and was not read, with a bit above that
  * says that there is one.
@@ -335,8 +435,8 @@ __rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *o
 
 /*
  * Copies what SOL_SOCKET options set: `buffers` says whether buffer sizes which a user chose go
- * along as well, `lowat` the same of SO_RCVLOWAT, `child` that `to` is a child whose listener may be
- * locked by the caller.
+ * along as well, `lowat` the same of SO_RCVLOWAT and SO_PEEK_OFF, `child` that `to` is a child whose
+ * listener may be locked by the caller.
  */
 __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
 					       bool lowat, bool child)
@@ -356,7 +456,8 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 		to->sk_ipv6only = from->sk_ipv6only;
 		/* Otherwise set on both. */
 		flags |= BIT(SOCK_RCVTSTAMP) | BIT(SOCK_RCVTSTAMPNS) | BIT(SOCK_TSTAMP_NEW) |
-			 BIT(SOCK_RXQ_OVFL) | BIT(SOCK_SELECT_ERR_QUEUE);
+			 BIT(SOCK_RXQ_OVFL) | BIT(SOCK_SELECT_ERR_QUEUE) | BIT(SOCK_ZEROCOPY);
+		WRITE_ONCE(to->sk_tsflags, READ_ONCE(from->sk_tsflags));
 #ifdef CONFIG_NET_RX_BUSY_POLL
 		WRITE_ONCE(to->sk_ll_usec, from->sk_ll_usec);
 #endif
@@ -368,8 +469,10 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 	to->sk_sndtimeo = from->sk_sndtimeo;
 	to->sk_rcvtimeo = from->sk_rcvtimeo;
 	to->sk_lingertime = from->sk_lingertime;
-	if (lowat)
+	if (lowat) {
 		WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
+		WRITE_ONCE(to->sk_peek_off, READ_ONCE(from->sk_peek_off));
+	}
 	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
 	if (buffers) {
 		if (from->sk_userlocks & SOCK_SNDBUF_LOCK) {
@@ -557,6 +660,18 @@ __rust_helper unsigned int rust_helper_tcp_child_syn_options(const struct sock *
 							     u8 **place)
 {
 	return saved_syn_copy(&tcp_sk(sk)->saved_syn, buf, place);
+}
+
+/* The peer's address, that of IPv4 in the form of IPv6. */
+__rust_helper void rust_helper_tcp_request_peer(struct request_sock *req, u8 pf, u8 addr[16])
+{
+	struct in6_addr peer;
+
+	if (pf == NFPROTO_IPV4)
+		ipv6_addr_set_v4mapped(inet_rsk(req)->ir_rmt_addr, &peer);
+	else
+		peer = inet_rsk(req)->ir_v6_rmt_addr;
+	memcpy(addr, &peer, sizeof(peer));
 }
 
 __rust_helper void rust_helper_tcp_write_byte(u8 *place, u8 val)

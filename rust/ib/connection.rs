@@ -101,10 +101,14 @@ pub struct Config {
     pub message_len: u32,
     /// Messages that can be taken without the peer having to wait.
     pub receives: u32,
-    /// The longest message to receive.
+    /// The longest message to receive, if `receive_more` is zero.
     pub receive_len: u32,
     /// How packets are to be treated on their way.
     pub service: Service,
+    /// How much longer a message may be if the peer sends no other such one at the same time: what
+    /// is beyond `receive_len` goes to one place for all. A peer that does not keep to this spoils
+    /// its own messages.
+    pub receive_more: u32,
 }
 
 /// What goes with a connection when it is shut down.
@@ -120,7 +124,7 @@ struct Objects {
 /// What completions need.
 struct Live<H> {
     handler: H,
-    /// Receive buffers, then slots for messages.
+    /// Receive buffers, then slots for messages, then the place for ends of long messages.
     messages: Mapping,
 }
 
@@ -156,6 +160,11 @@ pub struct Connection<H: Handler> {
     receive_cqes: KVec<Cqe>,
     write_cqe: Cqe,
     register_cqe: Cqe,
+    /// Where a long message is put together. Taken out for the time of that.
+    #[pin]
+    long: SpinLockBh<KVec<u8>>,
+    /// The place for the ends of long messages.
+    long_at: usize,
     local: LocalAddress,
     config: Config,
     #[pin]
@@ -181,7 +190,13 @@ impl<H: Handler> Connection<H> {
         let receives = config.receives as usize;
         let slots = config.slots as usize;
         let receive_bytes = receives * config.receive_len as usize;
-        let bytes = receive_bytes + slots * config.message_len as usize;
+        let long_at = receive_bytes + slots * config.message_len as usize;
+        let bytes = long_at + config.receive_more as usize;
+        let long = match config.receive_more {
+            0 => 0,
+            more => (config.receive_len + more) as usize,
+        };
+        let long = KVec::from_elem(0, long, GFP_KERNEL)?;
         let pages = Arc::new(Pages::new(bytes)?, GFP_KERNEL)?;
         let messages = Mapping::new(device, pages, Direction::Both)?;
 
@@ -211,6 +226,8 @@ impl<H: Handler> Connection<H> {
                 receive_cqes: Cqe::list(receives, receive_done::<H>)?,
                 write_cqe: Cqe::new(write_done::<H>),
                 register_cqe: Cqe::new(register_done::<H>),
+                long <- new_spinlock_bh!(long, "ib::Connection::long"),
+                long_at,
                 local: LocalAddress { port, gid_index, gid_kind, psn, service: config.service },
                 config,
                 _pin: PhantomPinned,
@@ -227,6 +244,7 @@ impl<H: Handler> Connection<H> {
         let mut size = QpSize {
             sends,
             receives: config.receives + 1,
+            receive_pieces: 1 + u32::from(config.receive_more != 0),
             inline: config.message_len,
         };
         // SAFETY: In `Objects`, and in `shutdown`, the queue pair goes first.
@@ -327,9 +345,37 @@ impl<H: Handler> Connection<H> {
         let addr = live
             .messages
             .sync_for_device(index * len as usize, len as usize)?;
-        // SAFETY: The queue pair is valid, see above. The buffer is mapped, and both it and `cqe`
-        // stay until the completion queue is gone.
-        unsafe { verbs::post_recv(qp, cqe, addr, len, queue.local_key()) }
+        let more = match self.config.receive_more {
+            0 => None,
+            more => Some((live.messages.piece(self.long_at, more as usize)?, more)),
+        };
+        // SAFETY: The queue pair is valid, see above. The buffers are mapped, and both they and
+        // `cqe` stay until the completion queue is gone.
+        unsafe { verbs::post_recv(qp, cqe, (addr, len), more, queue.local_key()) }
+    }
+
+    /// Passes on a message of which the end is in the place for all.
+    fn received_long(&self, live: &Live<H>, offset: usize, len: usize) -> Result {
+        let head = self.config.receive_len as usize;
+        let mut long = core::mem::take(&mut *self.long.lock());
+        let result = (|| {
+            let (first, second) = long
+                .get_mut(..len)
+                .and_then(|message| message.split_at_mut_checked(head))
+                .ok_or(EINVAL)?;
+            live.messages.sync_for_cpu(offset, head)?;
+            live.messages.sync_for_cpu(self.long_at, second.len())?;
+            // The peer may write to the second piece at this moment: a copy is what is looked at.
+            live.messages.pages().read(offset, first)?;
+            live.messages.pages().read(self.long_at, second)?;
+            let rest = second.len();
+            live.messages.sync_for_device(self.long_at, rest).map(drop)
+        })();
+        if let (Ok(()), Some(message)) = (&result, long.get(..len)) {
+            live.handler.received(message);
+        }
+        *self.long.lock() = long;
+        result
     }
 
     /// Posts a chain. Never sleeps; not for hardirq.
@@ -552,13 +598,17 @@ impl<H: Handler> Connection<H> {
             return;
         };
         let stride = self.config.receive_len as usize;
-        let len = if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV {
-            stride.min(wc.byte_len as usize)
+        let (len, more) = if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV {
+            let len = wc.byte_len as usize;
+            (stride.min(len), len.saturating_sub(stride))
         } else {
-            0
+            (0, 0)
         };
         let offset = index * stride;
-        if live.messages.sync_for_cpu(offset, len).is_ok() {
+        if more != 0 {
+            // An error means that the device says more than there is room for.
+            let _ = self.received_long(live, offset, len + more);
+        } else if live.messages.sync_for_cpu(offset, len).is_ok() {
             if let Ok(start) = live.messages.pages().piece(offset, len) {
                 // SAFETY: `piece` has checked the range. The device is done with this buffer
                 // until it is posted again below, and the pages are used for nothing else.

@@ -208,6 +208,12 @@ impl Device {
         self.ports().contains(&port) && unsafe { bindings::rdma_protocol_roce(self.as_raw(), port) }
     }
 
+    /// Whether one message can be received into two pieces of memory.
+    pub fn receives_in_two(&self) -> bool {
+        // SAFETY: The device is valid, the attributes were filled in at registration.
+        unsafe { (*self.as_raw()).attrs.max_recv_sge >= 2 }
+    }
+
     /// The largest number of pages one memory region takes.
     pub fn max_region_pages(&self) -> u32 {
         // SAFETY: The device is valid, the attributes were filled in at registration.

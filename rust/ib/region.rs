@@ -9,7 +9,10 @@ use super::{
     },
     pd::Pd,
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    errno::EOPNOTSUPP, //
+};
 use core::{
     ptr::NonNull,
     sync::atomic::{
@@ -90,7 +93,8 @@ impl Drop for Mapped {
 impl Region {
     /// Makes a region. May sleep.
     ///
-    /// The address the peer has to use is random, so that it learns nothing of ours.
+    /// The address the peer has to use is random, so that it learns nothing of ours. EOPNOTSUPP if
+    /// the CPU may not see at once what the device writes, as with bounce buffers.
     pub(super) fn new(pd: &Arc<Pd>, pages: &Arc<Pages>) -> Result<Self> {
         let device = pd.device();
         let len = u32::try_from(pages.len())?;
@@ -108,6 +112,14 @@ impl Region {
         }
         // INVARIANT: Mapped just now.
         let mapped = Mapped { sg, pd: pd.clone() };
+        // What a peer writes is looked at without asking for the memory before each look, and all
+        // links of a group write to the same memory: bounce buffers cannot serve that, and caches
+        // that do not see the device's writes neither. (The kernel's check errs on the safe side
+        // with a debugging DMA API, and behind an IOMMU once a page of the device was bounced.)
+        // SAFETY: The device is valid, the list of one entry is mapped for it.
+        if unsafe { bindings::ib_needs_sync(device.as_raw(), mapped.sg.get()) } {
+            return Err(EOPNOTSUPP);
+        }
         // SAFETY: The protection domain is valid.
         let raw = unsafe {
             bindings::ib_alloc_mr(pd.as_raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, count)

@@ -166,6 +166,8 @@ pub(super) enum QpState {
 pub(super) struct QpSize {
     pub(super) sends: u32,
     pub(super) receives: u32,
+    /// Pieces of memory that a receive fills, 1 or 2.
+    pub(super) receive_pieces: u32,
     pub(super) inline: u32,
 }
 
@@ -198,7 +200,7 @@ impl Qp {
         attr.cap.max_send_wr = size.sends;
         attr.cap.max_recv_wr = size.receives;
         attr.cap.max_send_sge = 1;
-        attr.cap.max_recv_sge = 1;
+        attr.cap.max_recv_sge = size.receive_pieces;
         attr.cap.max_inline_data = size.inline;
         attr.sq_sig_type = bindings::ib_sig_type_IB_SIGNAL_REQ_WR;
         attr.qp_type = bindings::ib_qp_type_IB_QPT_RC;
@@ -385,25 +387,30 @@ impl Cqe {
     }
 }
 
-/// Posts one receive.
+/// Posts one receive. What does not fit into the first piece of memory, a DMA address and a
+/// length, goes into the second.
 ///
 /// # Safety
 ///
-/// `qp` must be valid, and the bytes at the DMA address writable by the device, until the receive
-/// completes; `cqe` must not move until then.
+/// `qp` must be valid and have been made for as many pieces, and the bytes at the DMA addresses
+/// writable by the device, until the receive completes; `cqe` must not move until then.
 pub(super) unsafe fn post_recv(
     qp: NonNull<bindings::ib_qp>,
     cqe: &Cqe,
-    addr: u64,
-    length: u32,
+    first: (u64, u32),
+    second: Option<(u64, u32)>,
     lkey: u32,
 ) -> Result {
-    let mut sge = bindings::ib_sge { addr, length, lkey };
+    let mut sges = [first, second.unwrap_or((0, 0))].map(|(addr, length)| bindings::ib_sge {
+        addr,
+        length,
+        lkey,
+    });
     let mut wr = pin_init::zeroed::<bindings::ib_recv_wr>();
     wr.next = ptr::null_mut();
     wr.__bindgen_anon_1.wr_cqe = cqe.as_raw();
-    wr.sg_list = &mut sge;
-    wr.num_sge = 1;
+    wr.sg_list = sges.as_mut_ptr();
+    wr.num_sge = if second.is_some() { 2 } else { 1 };
     // SAFETY: The work request is complete and is copied by the callee; the caller keeps what it
     // refers to.
     to_result(unsafe { bindings::ib_post_recv(qp.as_ptr(), &wr) })

@@ -4,7 +4,13 @@
 
 use super::addr::SockAddr;
 use super::consts::msg;
+use super::{
+    Sk,
+    Socket, //
+};
 use crate::bindings;
+use crate::errno;
+use core::ptr::NonNull;
 use kernel::iov::{
     IovIterDest,
     IovIterSource, //
@@ -58,6 +64,12 @@ impl<'a> SendMsg<'a> {
         self.flags() & msg::DONTWAIT != 0
     }
 
+    /// Does the caller itself learn when the data is no longer in use? It does as soon as nobody
+    /// refers to what it brought for that, which is when the call returns.
+    pub fn notifies_itself(&self) -> bool {
+        !self.0.msg_ubuf.is_null()
+    }
+
     /// Has the caller announced more to come?
     pub fn more(&self) -> bool {
         self.flags() & msg::MORE != 0
@@ -95,6 +107,38 @@ impl<'a> SendMsg<'a> {
             return Err(EFAULT);
         }
         Ok(got)
+    }
+}
+
+/// What a sender with `MSG_ZEROCOPY` will be told once its data is no longer in use. Dropped without
+/// being completed, it is not told.
+///
+/// # Invariants
+///
+/// The pointer is a completion that nobody else refers to.
+pub struct Completion(NonNull<bindings::ubuf_info>);
+
+impl Completion {
+    /// Prepares the completion of a call for `len` bytes.
+    pub fn new<T: Socket>(sk: &Sk<T>, len: usize) -> Result<Self> {
+        // SAFETY: The sock exists, and this is a system call.
+        let raw = unsafe { bindings::sk_completion_new(sk.as_ptr(), len) };
+        // INVARIANT: New, and ours.
+        NonNull::new(raw).map(Self).ok_or(errno::ENOBUFS)
+    }
+
+    /// Tells that the data was copied, and may be reused.
+    pub fn copied(self) {
+        // SAFETY: By the type invariant; it is not used any more.
+        unsafe { bindings::sk_completion_copied(self.0.as_ptr()) };
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; it is not used any more.
+        unsafe { bindings::sk_completion_abort(self.0.as_ptr()) }
     }
 }
 
@@ -171,6 +215,18 @@ impl<'a> RecvMsg<'a> {
             return Err(EFAULT);
         }
         Ok(got)
+    }
+
+    /// Does the caller itself want to know how much is left?
+    pub fn wants_left(&self) -> bool {
+        self.raw.msg_get_inq()
+    }
+
+    /// Tells how many bytes are left to be read; `told`: to the program as well (`TCP_INQ`).
+    pub fn put_left(&mut self, left: usize, told: bool) {
+        let left = c_int::try_from(left).unwrap_or(c_int::MAX);
+        // SAFETY: The message is that of a call in progress.
+        unsafe { bindings::msg_put_left(self.raw, left, told) }
     }
 
     /// Adds flags which the caller sees in `msg_flags`.

@@ -45,6 +45,7 @@ pub use lock::{
     Timeo, //
 };
 pub use message::{
+    Completion,
     RecvMsg,
     SendMsg, //
 };
@@ -97,6 +98,17 @@ pub struct Kind {
 pub struct OpFlags {
     /// The operation must not wait.
     pub nonblock: bool,
+}
+
+/// Whose address is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// The socket's own.
+    Own,
+    /// The peer's, as long as there is a connection.
+    Peer,
+    /// The peer's, even if the connection is over: what `accept(2)` tells.
+    AcceptedPeer,
 }
 
 /// Which directions `shutdown` ends.
@@ -175,8 +187,8 @@ pub trait Socket: Send + Sync + Sized + 'static {
     /// `accept(2)`: a socket made by [`Sk::child`] that has no file yet.
     fn accept(sk: &Sk<Self>, flags: OpFlags) -> Result<ARef<Sk<Self>>>;
 
-    /// `getsockname(2)`, or `getpeername(2)` if `peer`.
-    fn getname(sk: &Sk<Self>, peer: bool) -> Result<SockAddr>;
+    /// `getsockname(2)`, `getpeername(2)`, and the address that `accept(2)` gives.
+    fn getname(sk: &Sk<Self>, whose: Whose) -> Result<SockAddr>;
 
     /// The bits of [`poll`] that hold now. Called again after any of the `wake` methods of [`Sk`].
     fn poll(sk: &Sk<Self>) -> u32;
@@ -494,6 +506,65 @@ impl<T: Socket> Sk<T> {
     pub fn peek_off(&self) -> Option<usize> {
         // SAFETY: By the type invariant the sock exists.
         usize::try_from(unsafe { bindings::sk_peek_off(self.as_ptr()) }).ok()
+    }
+
+    /// Peeking has seen `n` bytes more.
+    pub fn peeked(&self, n: usize) {
+        self.move_peek_off(i64::try_from(n).unwrap_or(i64::MAX));
+    }
+
+    /// Reading has taken `n` bytes, which peeking need not skip any more.
+    pub fn unpeeked(&self, n: usize) {
+        self.move_peek_off(i64::try_from(n).unwrap_or(i64::MAX).wrapping_neg());
+    }
+
+    fn move_peek_off(&self, by: i64) {
+        if let Some(off) = self.peek_off() {
+            let off = i64::try_from(off).unwrap_or(i64::MAX).saturating_add(by);
+            self.store_peek_off(off.clamp(0, i32::MAX.into()) as i32);
+        }
+    }
+
+    /// Does the program want completions of `MSG_ZEROCOPY` (`SO_ZEROCOPY`)?
+    pub fn wants_completions(&self) -> bool {
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_flag(self.as_ptr(), bindings::sock_flags_SOCK_ZEROCOPY as c_int) }
+    }
+
+    /// Is something in the error queue?
+    pub fn has_notices(&self) -> bool {
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_has_notices(self.as_ptr()) }
+    }
+
+    /// Delivers the first message of the error queue; `EAGAIN` if it is empty.
+    pub fn recv_notice(&self, msg: &mut RecvMsg<'_>) -> Result<usize> {
+        // SAFETY: The sock exists, the message is that of a call in progress.
+        let ret = unsafe { bindings::sk_recv_notice(self.as_ptr(), msg.as_ptr()) };
+        to_result(ret)?;
+        usize::try_from(ret).map_err(|_| EINVAL)
+    }
+
+    /// `EINVAL` if the control messages of a message are not such as a TCP socket takes.
+    pub fn check_control(&self, msg: &mut SendMsg<'_>) -> Result {
+        if !msg.has_control() {
+            return Ok(());
+        }
+        // SAFETY: The sock exists, the message is that of a call in progress.
+        to_result(unsafe { bindings::sk_check_control(self.as_ptr(), msg.as_ptr()) })
+    }
+
+    /// Do readers want to know when data has arrived?
+    pub fn wants_stamps(&self) -> bool {
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_wants_stamps(self.as_ptr()) }
+    }
+
+    /// Tells a reader when the data has arrived, in the forms that were asked for. `ns` is of the
+    /// clock of the day.
+    pub fn put_stamp(&self, msg: &mut RecvMsg<'_>, ns: i64) {
+        // SAFETY: The sock exists, the message is that of a call in progress.
+        unsafe { bindings::sk_put_stamp(self.as_ptr(), msg.as_ptr(), ns) }
     }
 
     /// Stores `SO_PEEK_OFF`; negative for none.

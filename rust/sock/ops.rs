@@ -20,7 +20,8 @@ use super::{
     Shutdown,
     Sk,
     Socket,
-    UserArg, //
+    UserArg,
+    Whose, //
 };
 use crate::bindings;
 use core::ptr;
@@ -160,8 +161,13 @@ mod op {
         // SAFETY: By the requirements of this module.
         let this = unsafe { sk::<T>(sock) };
         with(this, |sk| {
-            // As in `getpeername(2)`, some callers ask by 2 for a peer that is about to be.
-            let name = T::getname(sk, peer != 0)?;
+            let whose = match peer {
+                0 => Whose::Own,
+                1 => Whose::Peer,
+                // `accept(2)` and others who know that there was a connection.
+                _ => Whose::AcceptedPeer,
+            };
+            let name = T::getname(sk, whose)?;
             let mut raw = RawAddr::new();
             let len = name.emit(&mut raw)?;
             // SAFETY: There is room for a `sockaddr_storage`, of which `len` bytes are used.
@@ -261,6 +267,15 @@ mod op {
                 let on = val.int()? != 0;
                 // SAFETY: The sock exists.
                 unsafe { bindings::sk_set_reuseport(sk.as_ptr(), on) };
+            } else if name == opt::SO_ZEROCOPY {
+                // The core allows it for protocols that it knows.
+                let on = match val.int()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(EINVAL),
+                };
+                // SAFETY: The sock exists.
+                unsafe { bindings::sk_set_zerocopy(sk.as_ptr(), on) };
             } else {
                 // SAFETY: The socket exists, the value is the one of this call.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, val.raw(), len) })?;
@@ -298,6 +313,10 @@ mod op {
             if result == Err(EAGAIN) {
                 // SAFETY: The sock exists.
                 unsafe { bindings::sk_note_no_space(sk.as_ptr()) };
+                // Room that came before the note was told to nobody.
+                if T::poll(sk) & poll::OUT != 0 {
+                    sk.wake_writable();
+                }
             }
             length(result?)
         })

@@ -23,7 +23,8 @@ use crate::sock::{
     Sk,
     SockAddr,
     Socket,
-    UserArg, //
+    UserArg,
+    Whose, //
 };
 use core::num::NonZeroU64;
 use core::ptr::{
@@ -91,10 +92,17 @@ impl TcpSocket {
         unsafe { bindings::release_sock(sk) };
     }
 
-    /// Starts to connect. `EALREADY` and `EISCONN` as for `connect(2)`.
+    /// Starts to connect, if security modules have nothing against that. `EALREADY` and `EISCONN` as
+    /// for `connect(2)`.
     pub fn connect(&self, addr: &SockAddr) -> Result<Connect> {
         let mut raw = RawAddr::new();
         let len = addr.emit(&mut raw)?;
+        if *addr != SockAddr::Unspec {
+            // SAFETY: The socket exists; the address is of that length.
+            to_result(unsafe {
+                bindings::tcp_may_connect(self.sock(), raw.as_mut_ptr(), len as c_int)
+            })?;
+        }
         let sk = self.sk();
         // SAFETY: The sock exists.
         unsafe { bindings::lock_sock(sk) };
@@ -190,23 +198,28 @@ impl TcpSocket {
         count(unsafe { bindings::tcp_recvmsg(self.sock(), msg.as_ptr(), flags) })
     }
 
-    fn name(&self, peer: bool) -> Result<SockAddr> {
+    /// The address that is asked for.
+    pub fn name(&self, whose: Whose) -> Result<SockAddr> {
         let mut raw = RawAddr::new();
+        let peer = match whose {
+            Whose::Own => 0,
+            Whose::Peer => 1,
+            Whose::AcceptedPeer => 2,
+        };
         // SAFETY: The socket exists; there is room for any address.
-        let len =
-            unsafe { bindings::tcp_getname(self.sock(), raw.as_mut_ptr(), c_int::from(peer)) };
+        let len = unsafe { bindings::tcp_getname(self.sock(), raw.as_mut_ptr(), peer) };
         to_result(len)?;
         raw.parse(len)
     }
 
     /// The local address.
     pub fn local_addr(&self) -> Result<SockAddr> {
-        self.name(false)
+        self.name(Whose::Own)
     }
 
     /// The peer's address; `ENOTCONN` if there is none.
     pub fn peer_addr(&self) -> Result<SockAddr> {
-        self.name(true)
+        self.name(Whose::Peer)
     }
 
     /// Ends directions; the end of sending follows what was sent.
@@ -297,6 +310,18 @@ impl TcpSocket {
         to_result(unsafe { bindings::tcp_set_peek_off(self.sk(), val) })
     }
 
+    /// `SO_PEEK_OFF` as it is after peeking and reading; negative for none.
+    pub fn peek_off(&self) -> i32 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_peek_off(self.sk()) }
+    }
+
+    /// Are readers told how much is left (`TCP_INQ`)?
+    pub fn tells_left(&self) -> bool {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_tells_left(self.sk()) }
+    }
+
     /// Sends what was held back because more had been announced.
     pub fn splice_eof(&self) {
         // SAFETY: The socket exists.
@@ -337,6 +362,26 @@ impl TcpSocket {
     pub fn inq(&self) -> u32 {
         // SAFETY: The sock exists.
         unsafe { bindings::tcp_inq(self.sk()) }
+    }
+
+    /// The port on this host; 0 if there is none. May be called in events.
+    pub fn own_port(&self) -> u16 {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_own_port(self.sk()) }
+    }
+
+    /// Whether a program has attached a filter, which may drop what the peer sends. May be called in
+    /// events.
+    pub fn has_filter(&self) -> bool {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_has_filter(self.sk()) }
+    }
+
+    /// Whether so much of the send buffer is free that a waiting writer is to be told. May be called
+    /// in events.
+    pub fn has_room(&self) -> bool {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_has_room(self.sk()) }
     }
 
     /// The number of an urgent byte that has come and was not read. May be called in events.
@@ -383,6 +428,13 @@ impl TcpSocket {
                 false,
             )
         }
+    }
+
+    /// Gives what programs of a control group have set for a new socket to the one above it, which
+    /// nobody has locked.
+    pub fn inherit_created<T: Socket>(&self, outer: &Sk<T>) {
+        // SAFETY: Both socks exist.
+        unsafe { bindings::sk_copy_created(outer.as_ptr(), self.sk()) }
     }
 
     /// Gives what a listener's `SOL_SOCKET` options have set, but for `SO_RCVLOWAT`, to the socket
@@ -445,6 +497,12 @@ impl TcpSocket {
     /// Have both sides sent the option? To be asked once the connection is established.
     pub fn option_negotiated(&self) -> bool {
         self.inner().option.negotiated(self.sk())
+    }
+
+    /// An accepted connection: has the client offered the option without being answered it? Never
+    /// known where the kernel itself has the option.
+    pub fn option_refused(&self) -> bool {
+        self.inner().option.refused()
     }
 }
 

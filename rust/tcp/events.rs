@@ -9,6 +9,7 @@ use crate::handle::{
     Handle, //
 };
 use core::marker::PhantomData;
+use core::net::IpAddr;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -32,6 +33,9 @@ pub trait Events<P>: 'static {
 
     /// There is an error.
     fn error(owner: &P);
+
+    /// Whether a listener that answers the option answers that of this peer, too. Softirq.
+    fn answers(owner: &P, peer: IpAddr) -> bool;
 }
 
 /// An owner of whatever type.
@@ -55,6 +59,7 @@ struct Table {
     clone: unsafe fn(NonNull<c_void>),
     drop: unsafe fn(NonNull<c_void>),
     event: unsafe fn(NonNull<c_void>, Event),
+    answers: unsafe fn(NonNull<c_void>, IpAddr) -> bool,
 }
 
 #[derive(Clone, Copy)]
@@ -72,6 +77,7 @@ impl<P: Handle, H: Events<P>> TableOf<P, H> {
         clone: Self::clone,
         drop: Self::drop,
         event: Self::event,
+        answers: Self::answers,
     };
 
     /// # Safety
@@ -104,6 +110,15 @@ impl<P: Handle, H: Events<P>> TableOf<P, H> {
             Event::Error => H::error(&owner),
         }
     }
+
+    /// # Safety
+    ///
+    /// As for `clone`.
+    unsafe fn answers(ptr: NonNull<c_void>, peer: IpAddr) -> bool {
+        // SAFETY: By the requirements of this function.
+        let owner = unsafe { handle::borrow::<P>(ptr) };
+        H::answers(&owner, peer)
+    }
 }
 
 impl Owner {
@@ -118,6 +133,11 @@ impl Owner {
     fn tell(&self, event: Event) {
         // SAFETY: By the type invariant.
         unsafe { (self.table.event)(self.ptr, event) }
+    }
+
+    pub(super) fn answers(&self, peer: IpAddr) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { (self.table.answers)(self.ptr, peer) }
     }
 }
 

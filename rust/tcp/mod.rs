@@ -198,6 +198,8 @@ unsafe fn release(inner: NonNull<Inner>) {
     // SAFETY: By the requirements of this function, ours alone but for callbacks.
     let inner = unsafe { Pin::new_unchecked(KBox::from_raw(inner.as_ptr())) };
     inner.unhook();
+    // SAFETY: The socket is ours.
+    unsafe { bindings::tcp_cgroup_release(inner.sk()) };
     // SAFETY: The socket is ours, and nothing leads from it to `inner` any more.
     unsafe { bindings::sock_release(inner.sock.as_ptr()) };
 }
@@ -231,7 +233,7 @@ unsafe impl Send for TcpSocket {}
 unsafe impl Sync for TcpSocket {}
 
 impl TcpSocket {
-    /// Creates a socket.
+    /// Creates a socket, if programs of the caller's control group have nothing against that.
     pub fn create(net: &Net, family: Family) -> Result<Self> {
         let mut sock = ptr::null_mut();
         // SAFETY: The namespace exists; `sock` is valid for writes.
@@ -247,6 +249,11 @@ impl TcpSocket {
         let sock = NonNull::new(sock).ok_or(ENOMEM)?;
         // SAFETY: A new socket that does not hold its namespace, as those of the kernel do not.
         unsafe { bindings::sk_net_refcnt_upgrade((*sock.as_ptr()).sk.cast()) };
+        // SAFETY: The socket is ours.
+        to_result(unsafe { bindings::tcp_cgroup_create((*sock.as_ptr()).sk.cast()) }).inspect_err(
+            // SAFETY: As above; nobody else has it.
+            |_| unsafe { bindings::sock_release(sock.as_ptr()) },
+        )?;
         // SAFETY: The socket is ours, with callbacks of its own.
         unsafe { Self::adopt(sock, &pin_init::zeroed()) }
     }

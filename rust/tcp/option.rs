@@ -15,6 +15,7 @@
 
 use super::events;
 use crate::bindings;
+use core::net::Ipv6Addr;
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool,
@@ -151,6 +152,8 @@ pub(super) struct OptionState {
     user_saves: AtomicBool,
     /// Both sides have sent the option.
     negotiated: AtomicBool,
+    /// A child: the client has offered the option, and was not answered.
+    refused: AtomicBool,
     original: AtomicPtr<c_void>,
     ops: Opaque<bindings::inet_connection_sock_af_ops>,
 }
@@ -168,6 +171,7 @@ impl OptionState {
             answer: AtomicBool::new(false),
             user_saves: AtomicBool::new(false),
             negotiated: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             original: AtomicPtr::new(ptr::null_mut()),
             ops: Opaque::zeroed(),
         })
@@ -244,6 +248,7 @@ impl OptionState {
         if let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), &option) {
             self.negotiated
                 .store(kind == mark::ANSWERED, Ordering::Release);
+            self.refused.store(kind == mark::REFUSED, Ordering::Release);
             // The user sees the SYN as it was.
             // SAFETY: The place of the kind in the saved SYN, which the locked sock keeps.
             unsafe { bindings::tcp_write_byte(place.add(at), kind::EXPERIMENT) };
@@ -252,6 +257,10 @@ impl OptionState {
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_forget_syn(sk) };
         }
+    }
+
+    pub(super) fn refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
     }
 
     pub(super) fn negotiated(&self, sk: *mut bindings::sock) -> bool {
@@ -402,6 +411,28 @@ unsafe fn syn(
     ACCEPT
 }
 
+/// Does a listener answer the option of a client that has offered it?
+///
+/// # Safety
+///
+/// `listener` is hooked, and `req` a request of it, to be answered by a packet of `pf`.
+unsafe fn answers(listener: *mut bindings::sock, req: *mut bindings::request_sock, pf: u8) -> bool {
+    let look = |inner: &super::Inner| {
+        let answer = inner.option.answer.load(Ordering::Acquire);
+        // SAFETY: `owner` changes with the write lock held only; we have the read lock.
+        answer.then(|| unsafe { &*inner.owner.get() }.clone())
+    };
+    // SAFETY: By the requirements of this function.
+    let Some(Some(owner)) = (unsafe { events::with_inner(listener, look) }) else {
+        return false;
+    };
+    let mut peer = [0; 16];
+    // SAFETY: The request exists as long as its packet; there is room for an address.
+    unsafe { bindings::tcp_request_peer(req, pf, peer.as_mut_ptr()) };
+    let peer = Ipv6Addr::from(peer).to_canonical();
+    owner.is_none_or(|owner| owner.answers(peer))
+}
+
 /// # Safety
 ///
 /// `listener` is hooked, `req` a request of it, and `skb` the request's SYN-ACK.
@@ -433,13 +464,9 @@ unsafe fn syn_ack(
         }
         _ => {
             // SAFETY: By the requirements of this function.
-            let answer = unsafe {
-                events::with_inner(listener, |inner| {
-                    inner.option.answer.load(Ordering::Acquire)
-                })
-            };
+            let answer = unsafe { answers(listener, req, pf) };
             // SAFETY: By the requirements of this function.
-            let done = answer == Some(true) && unsafe { insert(skb, pf, option) };
+            let done = answer && unsafe { insert(skb, pf, option) };
             let mark = if done { mark::ANSWERED } else { mark::REFUSED };
             // SAFETY: The place of the kind in the saved SYN. This is the first SYN-ACK, without
             // which there is no connection yet that could have taken it from the request.

@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
 
 import smcsock as s
@@ -56,38 +57,64 @@ def half_close(role, *where):
         s.equal("end", b"", sock.recv(10))
 
 
+def wait_flag(ready, name):
+    """Waits until the other side has come to a place."""
+    s.until(lambda: os.path.exists(f"{ready}.{name}"), 20, f"the flag {name}")
+
+
 def close_with_data(role, *where):
-    """close() right after send(): everything arrives, then the end of the stream."""
+    """close() right after send() does not wait for the reader: everything arrives, then the end."""
     sock = pair(role, *where)
     if role == "server":
-        time.sleep(1)
+        wait_flag(where[2], "closed")
         data = s.read_exactly(sock, 1 << 30)
         s.equal("length", 100000, len(data))
         s.equal("data", s.pattern(100000), data)
     else:
         sock.sendall(s.pattern(100000))
-        started = time.monotonic()
         sock.close()
-        s.check(time.monotonic() - started < 0.8, "close() waits for the reader")
+        s.touch(f"{where[2]}.closed")
+
+
+def read_all(sock, amount):
+    """The server of the two below: nothing is lost, and then comes the end."""
+    data = s.read_exactly(sock, 1 << 30)
+    s.check(data == s.pattern(amount), f"data differs, {len(data)} bytes")
+    s.equal("end", b"", sock.recv(1))
 
 
 def linger(role, *where):
-    """SO_LINGER with a time: close() waits for the reader of what does not fit, and no longer."""
-    sock = pair(role, *where)
-    amount, rest, limit = 100000, float(os.environ["REST"]), int(os.environ["LINGER"])
+    """SO_LINGER with a time: close() waits for the reader of what does not fit."""
+    sock, ready = pair(role, *where), where[2]
     if role == "server":
-        time.sleep(rest)
-        data = s.read_exactly(sock, 1 << 30)
-        s.check(data == s.pattern(amount), f"data differs, {len(data)} bytes")
-        s.equal("end", b"", sock.recv(1))
-    else:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, limit))
-        sock.sendall(s.pattern(amount))
-        started = time.monotonic()
-        sock.close()
-        took = time.monotonic() - started
-        least, most = min(rest, limit) - 0.4, min(rest, limit) + 1.5
-        s.check(least < took < most, f"close() took {took} s")
+        wait_flag(ready, "waits")
+        read_all(sock, 100000)
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 30))
+    sock.sendall(s.pattern(100000))
+    closing = threading.Thread(target=sock.close)
+    closing.start()
+    closing.join(1.5)
+    s.check(closing.is_alive(), "close() did not wait for the reader")
+    s.touch(f"{ready}.waits")
+    closing.join(20)
+    s.check(not closing.is_alive(), "close() waits although all has been read")
+
+
+def linger_limit(role, *where):
+    """SO_LINGER with a time: close() waits no longer than that, and still nothing is lost."""
+    sock, ready = pair(role, *where), where[2]
+    if role == "server":
+        wait_flag(ready, "closed")
+        read_all(sock, 100000)
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 1))
+    sock.sendall(s.pattern(100000))
+    started = time.monotonic()
+    sock.close()
+    took = time.monotonic() - started
+    s.check(took > 0.9, f"close() waited {took} s for the reader, not 1 s")
+    s.touch(f"{ready}.closed")
 
 
 def unread_and_sending(role, *where):
@@ -230,5 +257,5 @@ def woken(role, *where):
         report("peer", lambda: sock.recv(10))
 
 
-s.run({f.__name__: f for f in (half_close, close_with_data, linger, slow_reader, killed, abort, unread,
+s.run({f.__name__: f for f in (half_close, close_with_data, linger, linger_limit, slow_reader, killed, abort, unread,
                                unread_and_sending, shutdown_read, woken)})

@@ -52,11 +52,12 @@ def request(rng, commands, kinds):
 def run(family, commands, kinds, count, codes=frozenset(CODES)):
     """Sends `count` requests, some of them twice; each has to be answered, with one of `codes`. Gives
     how often each of them came."""
-    rng = random.Random(seed())
-    again = random.Random(seed())
+    start = seed()
+    rng = random.Random(start)
+    again = random.Random(start)
     seen = {}
     commands = list(commands)
-    print(f"# FUZZ_SEED={seed()}", flush=True)
+    print(f"# FUZZ_SEED={start}", flush=True)
     payload = flags = None
     for turn in range(count):
         if payload is None or again.random() > 0.2:

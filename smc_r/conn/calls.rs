@@ -39,6 +39,8 @@ pub(crate) struct Status {
     pub(crate) capacity: usize,
     /// Enough room to be worth a wake-up.
     pub(crate) writable: bool,
+    /// The peer will send nothing more.
+    pub(crate) read_shut: bool,
     /// All data of the peer has been read, and no more will come.
     pub(crate) eof: bool,
     /// Nothing can be sent any more.
@@ -49,6 +51,8 @@ pub(crate) struct Status {
     pub(crate) urgent: bool,
     /// The next byte is behind the urgent mark.
     pub(crate) at_mark: bool,
+    /// When data has come last, by the clock of the day in nanoseconds; zero if it is not known.
+    pub(crate) arrival: i64,
 }
 
 /// What poll, ioctl and waiting calls look at.
@@ -56,6 +60,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     let guard = sk.conn.lock();
     let Some(connection) = guard.as_ref() else {
         return Status {
+            read_shut: true,
             eof: true,
             write_shut: true,
             over: true,
@@ -69,11 +74,13 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
         capacity: connection.element.size().bytes() as usize,
         unsent: core.send_unsent() as usize,
         writable: core.send_space() > 0,
+        read_shut: core.read_shut(),
         eof: core.eof(),
         write_shut: core.write_shut(),
         over,
         urgent: core.urgent_ready(),
         at_mark: core.at_mark(),
+        arrival: connection.arrival,
     }
 }
 
@@ -123,6 +130,13 @@ pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing
         connection.ring.ring.clone(),
         connection.core.send_spans(max),
     ))
+}
+
+/// Whether the peer has closed, so that nobody hears what the program sends, which has not shut
+/// anything.
+pub(crate) fn is_unheard(sk: &Sk<SmcSocket>) -> bool {
+    let guard = sk.conn.lock();
+    guard.as_ref().is_some_and(|conn| conn.core.is_unheard())
 }
 
 /// Hands over `n` bytes that were copied to where [`begin_send`] said. Gives how many were taken.
@@ -239,11 +253,6 @@ pub(crate) fn close(sk: &Sk<SmcSocket>, abort: bool) {
     }
 }
 
-/// The error that ended the connection before its time.
-pub(crate) fn failure(sk: &Sk<SmcSocket>) -> Option<Error> {
-    sk.conn.lock().as_ref()?.failure()
-}
-
 /// Aborts the connection; the program keeps its socket.
 pub(crate) fn abort(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.core.abort()));
@@ -265,5 +274,6 @@ pub(crate) fn recv_urgent(sk: &Sk<SmcSocket>, peek: bool) -> Result<u8, UrgentEr
     with(sk, |connection| {
         (connection.core.recv_urgent(peek), Events::default())
     })
-    .unwrap_or(Err(UrgentError::End))
+    // It was read before the connection went, or there was none.
+    .unwrap_or(Err(UrgentError::Invalid))
 }

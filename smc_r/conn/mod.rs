@@ -27,7 +27,7 @@ use kapi::{
     },
     sock::{state as tcp_state, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
     tcp::Settings,
-    util::now_ms,
+    util::{now_ms, now_real_ns},
     workqueue, //
 };
 use kernel::{
@@ -78,8 +78,8 @@ pub(crate) use self::calls::{
     commit_recv,
     commit_send,
     ends_at,
-    failure,
     is_drained,
+    is_unheard,
     note_recv,
     note_send,
     push,
@@ -135,10 +135,10 @@ pub(crate) struct Connection {
     /// TCP has been reset on behalf of the core.
     tcp_reset: bool,
     _in_use: InUse,
-    /// The program has been given the error that ended the connection.
-    reported: bool,
     /// The peer has given its buffer to another connection: it is not ours to release.
     superseded: bool,
+    /// See [`Connection::note_arrival`].
+    arrival: i64,
 }
 
 /// The parts of a new connection, in the order of their acquisition.
@@ -181,8 +181,8 @@ impl Connection {
             cut_off: false,
             tcp_reset: false,
             _in_use: in_use,
-            reported: false,
             superseded: false,
+            arrival: 0,
         };
         KBox::write(room, this)
     }
@@ -201,6 +201,14 @@ impl Connection {
     pub(crate) fn supersede(&mut self, place: PeerElement) -> bool {
         self.superseded |= self.peer.place == place;
         self.superseded
+    }
+
+    /// When data has come last, by the clock of the day in nanoseconds; zero if readers did not want
+    /// to know.
+    fn note_arrival(&mut self, sk: &Sk<SmcSocket>, events: &Events) {
+        if events.readable {
+            self.arrival = if sk.wants_stamps() { now_real_ns() } else { 0 };
+        }
     }
 
     /// Takes in a message of the peer. `conn` lock held.
@@ -363,11 +371,12 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
     let error = connection.failure();
     let due = connection.arrange();
     sk.set_state(state.number());
+    // Before anything shows that the stream is over: readers have to find out why.
+    if let Some(error) = error.filter(|_| sk.failure().is_none()) {
+        sk.set_failure(error);
+        sk.set_err(error);
+    }
     if events.changed {
-        if let Some(error) = error.filter(|_| !connection.reported) {
-            connection.reported = true;
-            sk.set_err(error);
-        }
         if connection.core.read_shut() {
             sk.add_shutdown(RCV_SHUTDOWN);
         }
@@ -442,7 +451,9 @@ pub(crate) fn received(sk: &SocketRef, token: ConnToken, cdc: &Cdc) {
         if connection.token != token {
             return ((), Events::default());
         }
-        ((), connection.handle_cdc(cdc))
+        let events = connection.handle_cdc(cdc);
+        connection.note_arrival(sk, &events);
+        ((), events)
     });
 }
 

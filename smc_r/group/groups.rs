@@ -17,14 +17,15 @@ use kernel::{
 use smc_proto::{
     group::{LinkEnd, LinkIx, Role},
     llc_flow::ShutDown,
-    wire::{Gid, Mac, PeerId}, //
+    wire::{Gid, PeerId}, //
 };
 
-use super::{ConnToken, Group};
+use super::{ConnToken, Group, Terms};
 use crate::{
     device::{Device, DeviceUpcalls, Path},
     link::Link,
-    netns::Netns, //
+    netns::Netns,
+    path::Match, //
 };
 
 /// All link groups. Process context.
@@ -89,20 +90,31 @@ impl Groups {
     }
 
     /// The server's choice. `from` is the peer's address in the TCP connection. Sleeps.
+    #[inline(never)]
     pub(crate) fn choose_server(
         &self,
         ns: &Arc<Netns>,
         peer: PeerId,
-        (mac, gid): (Mac, Gid),
-        path: &Path,
+        found: &Match,
         from: Option<IpAddr>,
     ) -> Result<ServerChoice> {
+        let Match {
+            peer: (mac, gid),
+            path,
+            v2,
+        } = found;
+        let eid = v2.map(|v2| v2.eid);
         let mut list = self.list.lock();
         let candidates = list.iter().filter(|group| {
             group.role == Role::Server
                 && group.peer_id == peer
                 && group.vlan == path.vlan
                 && group.treatment == path.service
+                && group.terms.map(|terms| terms.eid) == eid
+                // Who does not say who it is, is known by its port, which anybody can name, and by
+                // the host that its TCP connections come from.
+                && (!peer.is_zero()
+                    || (group.peer_gid == *gid && group.first_from.as_ref() == from.as_ref()))
                 && Arc::ptr_eq(&group.ns, ns)
         });
         for group in candidates {
@@ -116,7 +128,7 @@ impl Groups {
                 }
                 return Ok(ServerChoice::Wait(group.clone()));
             }
-            let found = group.flow.lock().flow.find_port(mac, gid);
+            let found = group.flow.lock().flow.find_port(*mac, *gid);
             let fits = found.filter(|link| {
                 group
                     .link(*link)
@@ -141,7 +153,8 @@ impl Groups {
                 _ => return Err(EBUSY),
             }
         }
-        let (group, token) = Self::create(&mut list, ns, Role::Server, peer, path)?;
+        let terms = v2.as_ref().map(|v2| Terms::new(v2, ns));
+        let (group, token) = Self::create(&mut list, ns, Role::Server, (peer, *gid), path, terms)?;
         if let Some(from) = from {
             group.first_from.populate(from);
         }
@@ -152,21 +165,24 @@ impl Groups {
     pub(crate) fn create_client(
         &self,
         ns: &Arc<Netns>,
-        peer: PeerId,
+        peer: (PeerId, Gid),
         path: &Path,
+        terms: Option<Terms>,
     ) -> Result<(Arc<Group>, ConnToken)> {
-        Self::create(&mut self.list.lock(), ns, Role::Client, peer, path)
+        Self::create(&mut self.list.lock(), ns, Role::Client, peer, path, terms)
     }
 
+    #[inline(never)]
     fn create(
         list: &mut KVec<Arc<Group>>,
         ns: &Arc<Netns>,
         role: Role,
-        peer: PeerId,
+        peer: (PeerId, Gid),
         path: &Path,
+        terms: Option<Terms>,
     ) -> Result<(Arc<Group>, ConnToken)> {
         list.reserve(1, GFP_KERNEL)?;
-        let group = Group::new(ns.clone(), role, peer, path)?;
+        let group = Group::new(ns.clone(), role, peer, path, terms)?;
         let Some(token) = group.add_connection() else {
             group.release();
             return Err(ENOBUFS);
@@ -182,11 +198,15 @@ impl Groups {
         ns: &Arc<Netns>,
         peer: PeerId,
         end: &LinkEnd,
+        is_v2: bool,
     ) -> Option<Option<(Arc<Group>, LinkIx)>> {
         let list = self.list.lock();
         let mut known = false;
         for group in list.iter().filter(|group| {
-            group.role == Role::Client && group.peer_id == peer && Arc::ptr_eq(&group.ns, ns)
+            group.role == Role::Client
+                && group.peer_id == peer
+                && group.terms.is_some() == is_v2
+                && Arc::ptr_eq(&group.ns, ns)
         }) {
             known = true;
             if let Some(link) = group.find_link(end) {

@@ -21,7 +21,7 @@ mod upcalls;
 use core::net::IpAddr;
 
 use kapi::{
-    errno::ENOTCONN,
+    errno::{ENOTCONN, EPROTO},
     ib,
     new_delayed_work,
     new_spinlock_bh,
@@ -41,6 +41,7 @@ use kernel::{
     },
 };
 use smc_proto::{
+    clc::AcceptV2,
     group::{
         LinkEnd,
         LinkIx,
@@ -52,7 +53,7 @@ use smc_proto::{
     },
     llc_flow::{Flow, FlowParams, Outgoing, Version},
     timer::{FlowTiming, Time},
-    wire::{Gid, LinkNum, PeerId}, //
+    wire::{Eid, Gid, LinkNum, PeerId}, //
 };
 
 use crate::{
@@ -61,9 +62,10 @@ use crate::{
     handshake::Handshake,
     link::{Cookie, Link},
     netns::{Netns, Setting},
+    path,
     pnet::PnetId,
     transport::{
-        rc::Rc,
+        rc::{Messages, Rc},
         Chain,
         Peer,
         PostError,
@@ -107,12 +109,19 @@ pub(crate) struct Group {
     /// For display: the upper three bytes of our link user IDs.
     pub(crate) id: u32,
     pub(crate) role: Role,
+    /// Who the peer is; zero if it did not say.
     pub(crate) peer_id: PeerId,
+    /// The peer's port on the first contact.
+    peer_gid: Gid,
     pub(crate) vlan: Option<u16>,
     /// The physical network by whose name its first port was found, if it was.
     pub(crate) pnet: Option<PnetId>,
     /// How packets of its links are treated; the same for all connections.
     pub(crate) treatment: ib::Service,
+    /// What was agreed on in version 2; none in version 1.
+    pub(crate) terms: Option<Terms>,
+    /// What the peer said about itself in version 2.
+    peer_host: SetOnce<PeerHost>,
     #[pin]
     flow: SpinLockBh<FlowState>,
     #[pin]
@@ -141,6 +150,51 @@ pub(crate) struct Group {
     _counted: Counted,
 }
 
+/// What a link group of version 2 has agreed on by CLC.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The enterprise ID that both ends have.
+    pub(crate) eid: Eid,
+    /// The release of version 2 that both know.
+    pub(crate) release: u8,
+    /// There is no gateway between the two ends.
+    pub(crate) direct: bool,
+    /// Most connections of the group, 16 to 255.
+    pub(crate) max_connections: u8,
+    /// Most links of the group, 1 or 2.
+    pub(crate) max_links: u8,
+}
+
+impl Terms {
+    /// The terms that our message of a first contact names. Without limits, our own.
+    pub(crate) fn new(own: &AcceptV2, ns: &Netns) -> Self {
+        let first = own.first.as_ref();
+        let limits = first.and_then(|first| first.limits);
+        Self {
+            eid: own.eid,
+            release: first.map_or(0, |first| first.release),
+            direct: first.is_none_or(|first| first.direct),
+            max_connections: limits.map_or_else(
+                || ns.setting_u8(Setting::MaxConns),
+                |limits| limits.max_connections,
+            ),
+            max_links: limits.map_or_else(
+                || ns.setting_u8(Setting::MaxLinks),
+                |limits| limits.max_links,
+            ),
+        }
+    }
+}
+
+/// What a peer of version 2 says about itself.
+#[derive(Clone, Copy)]
+pub(crate) struct PeerHost {
+    /// Its operating system, as a number.
+    pub(crate) os: u8,
+    /// Its name, padded with blanks.
+    pub(crate) name: [u8; 32],
+}
+
 /// Counts a group of its namespace for as long as it exists.
 struct Counted(Arc<Netns>);
 
@@ -167,12 +221,13 @@ impl Group {
     pub(crate) fn new(
         ns: Arc<Netns>,
         role: Role,
-        peer_id: PeerId,
+        (peer_id, peer_gid): (PeerId, Gid),
         path: &Path,
+        terms: Option<Terms>,
     ) -> Result<Arc<Self>> {
         let number = ns.shared.groups.next_number();
         let id = number as u32 & 0xff_ffff;
-        let flow = Self::new_flow(&ns, role, id)?;
+        let flow = Self::new_flow(&ns, role, id, terms.as_ref())?;
         let mut peers = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
         for _ in 0..MAX_PEER_RMBS {
             peers.push(PeerRmb::EMPTY, GFP_KERNEL)?;
@@ -186,9 +241,12 @@ impl Group {
                 id,
                 role,
                 peer_id,
+                peer_gid,
                 vlan: path.vlan,
                 pnet: path.pnet,
                 treatment: path.service,
+                terms,
+                peer_host: SetOnce::new(),
                 flow <- new_spinlock_bh!(FlowState { flow, peers, held: None }, "smc_flow"),
                 links <- new_spinlock_bh!(
                     Links { places: [const { None }; MAX_LINKS], spare: None },
@@ -221,20 +279,58 @@ impl Group {
     /// The LLC engine of a new group. Apart from [`Self::new`], so that the stack holds no room for it
     /// while queue pairs are made, which goes deep.
     #[inline(never)]
-    fn new_flow(ns: &Netns, role: Role, id: u32) -> Result<KBox<Flow>> {
+    fn new_flow(ns: &Netns, role: Role, id: u32, terms: Option<&Terms>) -> Result<KBox<Flow>> {
+        let idle = ns.setting(Setting::IdleTime).saturating_mul(1000);
+        let timing = FlowTiming::DEFAULT;
         let flow = Flow::new(FlowParams {
             role,
-            version: Version::One,
-            max_links: 2,
-            max_connections: MAX_CONNECTIONS,
+            version: match terms {
+                None => Version::One,
+                Some(terms) => Version::Two {
+                    direct: terms.direct,
+                },
+            },
+            max_links: terms.map_or(2, |terms| terms.max_links),
+            max_connections: terms.map_or(MAX_CONNECTIONS, |terms| {
+                MAX_CONNECTIONS.min(terms.max_connections.into())
+            }),
             user_id: id << 8 | 1,
             seed: now_ms() ^ u64::from(id).rotate_right(16),
             timing: FlowTiming {
                 test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
-                ..FlowTiming::DEFAULT
+                idle_server: idle,
+                idle_client: idle.saturating_add(timing.idle_client - timing.idle_server),
+                ..timing
             },
         });
         Ok(KBox::new(flow, GFP_KERNEL)?)
+    }
+
+    /// Which messages go over the links.
+    pub(crate) fn messages(&self) -> Messages {
+        match self.terms {
+            None => Messages::V1,
+            Some(_) => Messages::V2,
+        }
+    }
+
+    /// Remembers what the peer says about itself on a first contact of version 2.
+    pub(crate) fn note_peer(&self, said: Option<&AcceptV2>) {
+        if let Some(first) = said.and_then(|said| said.first.as_ref()) {
+            self.peer_host.populate(PeerHost {
+                os: first.os,
+                // It is shown on terminals.
+                name: first.host.map(|byte| match byte {
+                    b'!'..=b'~' => byte,
+                    _ => b' ',
+                }),
+            });
+        }
+    }
+
+    /// What the peer of a group of version 2 has said about itself, once it is known.
+    pub(crate) fn peer_host(&self) -> Option<&PeerHost> {
+        self.peer_host.as_ref()
     }
 
     /// The link at a place.
@@ -252,10 +348,15 @@ impl Group {
         self.link(LinkIx::FIRST)
     }
 
+    /// Whether there is room for a second link by what was agreed on.
+    pub(crate) fn may_have_two_links(&self) -> bool {
+        self.terms.is_none_or(|terms| terms.max_links > 1)
+    }
+
     /// Server: gets a second queue pair to name in ADD LINK. Sleeps.
     pub(crate) fn add_spare(self: &Arc<Self>) -> Result<LinkEnd> {
         let link = self.first_link().ok_or(ENOTCONN)?;
-        let spare = Rc::new(&link.path, self.ns.queues(), link.clone())?;
+        let spare = Rc::new(&link.path, self.ns.queues(), self.messages(), link.clone())?;
         let end = spare.local().into();
         {
             let mut links = self.links.lock();
@@ -389,7 +490,17 @@ impl Group {
     /// Connects the queue pair of the first link. Sleeps.
     pub(crate) fn connect(&self, peer: &LinkEnd) -> Result {
         let link = self.first_link().ok_or(ENOTCONN)?;
-        link.connect(&Peer::from(peer))
+        let mut end = Peer::from(peer);
+        if let Some(terms) = &self.terms {
+            // The way to the port was found when it was offered.
+            if peer.gid != self.peer_gid {
+                return Err(EPROTO);
+            }
+            if !terms.direct {
+                end.mac = path::gateway_mac(&link.path, peer.gid)?;
+            }
+        }
+        link.connect(&end)
     }
 
     /// What is shown of the link at a place.

@@ -160,6 +160,14 @@ impl Group {
                 pools.forget(id);
             }
             Event::PeerRmbGone(slot) => self.abort_users_of(slot),
+            // Only for those who make further links.
+            Event::MakeLink { .. }
+            | Event::AcceptLink { .. }
+            | Event::ConnectLink(_)
+            | Event::LinkUp(_)
+            | Event::LinkDown(..)
+            | Event::LinkGone(_)
+            | Event::LinkWanted => {}
             Event::Down(reason) => {
                 self.log_down(reason);
                 if matches!(reason, DownReason::LinkFailed(_)) {

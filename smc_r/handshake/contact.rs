@@ -4,14 +4,16 @@
 
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
+    clc::AcceptV2,
     group::{Element, LinkEnd, Role},
     handshake::{
+        accept_subsequent,
         Contact,
         Local,
         Peer,
         Server, //
     },
-    wire::{Diagnosis, RmbeSize}, //
+    wire::{Diagnosis, Gid, RmbeSize}, //
 };
 
 use super::{
@@ -22,13 +24,15 @@ use super::{
 };
 use crate::{
     clock::now,
+    device::Path,
     group::{
         Group,
         Known,
         OwnElement,
         PooledRing,
         ServerChoice,
-        Taken, //
+        Taken,
+        Terms, //
     },
     link::Link,
     path,
@@ -67,16 +71,29 @@ impl Handshake {
         }
     }
 
+    #[inline(never)]
     fn choose_client(self: &Arc<Self>, draft: &mut Draft, offer: &Peer) -> Option<Contact> {
         if draft.group.is_some() {
             return self.equip(draft);
         }
         let groups = &self.sk.ns.shared.groups;
-        let Some(path) = draft.path.clone() else {
+        let path = match &offer.v2 {
+            None => draft.offered.v1.clone(),
+            Some(_) => draft.offered.v2.clone(),
+        };
+        let Some(path) = path else {
             return Some(Contact::Refuse(Diagnosis::NO_SMC_R_DEVICE));
         };
+        if let Some(accept) = &offer.v2 {
+            match self.agree(accept, &path, offer.link.gid) {
+                Ok(v2) => draft.v2 = Some(v2),
+                Err(reason) => return Some(Contact::Refuse(reason)),
+            }
+        }
         if offer.first_contact {
-            let Ok((group, token)) = groups.create_client(&self.sk.ns, offer.id, &path) else {
+            let terms = draft.v2.as_ref().map(|v2| Terms::new(v2, &self.sk.ns));
+            let peer = (offer.id, offer.link.gid);
+            let Ok((group, token)) = groups.create_client(&self.sk.ns, peer, &path, terms) else {
                 return Some(Contact::Refuse(Diagnosis::MEMORY));
             };
             draft.link = group.first_link();
@@ -91,7 +108,8 @@ impl Handshake {
             }
             return answer;
         }
-        let Some(found) = groups.find_client(&self.sk.ns, offer.id, &offer.link) else {
+        let is_v2 = offer.v2.is_some();
+        let Some(found) = groups.find_client(&self.sk.ns, offer.id, &offer.link, is_v2) else {
             return Some(Contact::OutOfSync);
         };
         let Some((group, place)) = found else {
@@ -106,22 +124,40 @@ impl Handshake {
         self.equip(draft)
     }
 
+    /// Client: what we say to the server's choice of version 2.
+    #[inline(never)]
+    fn agree(&self, accept: &AcceptV2, path: &Path, peer: Gid) -> Result<AcceptV2, Diagnosis> {
+        let Some(first) = &accept.first else {
+            return Ok(accept_subsequent(accept.eid));
+        };
+        // It may have been switched off in the meantime.
+        let own = self.sk.ns.own_v2().ok_or(Diagnosis::NO_USER_EID)?;
+        let direct = path::is_direct(path, peer)?;
+        if first.direct != direct {
+            return Err(Diagnosis::INDIRECT);
+        }
+        Ok(own.confirm(accept, path.gid, direct))
+    }
+
+    #[inline(never)]
     fn choose_server(self: &Arc<Self>, draft: &mut Draft, server: &Server) -> Option<Contact> {
-        if !self.allowed {
-            return Some(Contact::Refuse(Diagnosis::CONFIGURATION));
+        if let Some(reason) = self.refusal {
+            return Some(Contact::Refuse(reason));
         }
         let Some(proposal) = server.proposal() else {
             return Some(Contact::Refuse(Diagnosis::INTERNAL));
         };
-        let (peer, path) = match path::matching(&self.sk, &self.tcp, proposal) {
+        let found = match path::matching(&self.sk, &self.tcp, proposal) {
             Ok(found) => found,
             Err(reason) => return Some(Contact::Refuse(reason)),
         };
         self.stop_waiting(draft);
         let groups = &self.sk.ns.shared.groups;
         let from = self.tcp.peer_addr().ok().and_then(|addr| addr.ip());
-        match groups.choose_server(&self.sk.ns, proposal.peer_id, peer, &path, from) {
+        draft.v2 = found.v2;
+        match groups.choose_server(&self.sk.ns, proposal.peer_id, &found, from) {
             Ok(ServerChoice::Subsequent(group, place, token)) => {
+                draft.v2 = found.v2.map(|v2| accept_subsequent(v2.eid));
                 draft.link = group.link(place);
                 draft.token = Some(token);
                 draft.group = Some((group, false));
@@ -148,6 +184,7 @@ impl Handshake {
     }
 
     /// Gets element and send ring. `None`: wait for the peer's word on a new RMB.
+    #[inline(never)]
     fn equip(self: &Arc<Self>, draft: &mut Draft) -> Option<Contact> {
         let (Some((group, first)), Some(link), Some(token)) =
             (draft.group.clone(), draft.link.clone(), draft.token)
@@ -182,7 +219,7 @@ impl Handshake {
                 size: element.size(),
                 alert: token.into(),
             },
-            v2: None,
+            v2: draft.v2,
         };
         Some(if first {
             Contact::First(local)
@@ -263,6 +300,7 @@ impl Handshake {
     }
 
     /// Server, first contact: the queue pair goes up, the peer may write to our RMB.
+    #[inline(never)]
     pub(super) fn connect_link(&self, state: &mut State, peer: &LinkEnd) {
         state.draft.peer_link = Some(*peer);
         let result = match &state.draft {
@@ -292,6 +330,7 @@ impl Handshake {
     }
 
     /// Server, first contact: CONFIRM LINK and what follows.
+    #[inline(never)]
     pub(super) fn start_link(self: &Arc<Self>, state: &mut State) {
         let (Some((group, _)), Some(local)) = (
             state.draft.group.clone(),
@@ -303,7 +342,11 @@ impl Handshake {
             return;
         };
         // Without a spare queue pair, the offer names the link's own.
-        let spare = group.add_spare().ok();
+        let spare = if group.may_have_two_links() {
+            group.add_spare().ok()
+        } else {
+            None
+        };
         group.start(self.clone(), local.into(), peer, spare);
     }
 }

@@ -35,6 +35,7 @@ use kernel::{
     },
 };
 use smc_proto::{
+    clc::AcceptV2,
     group::LinkEnd,
     handshake::{
         Action,
@@ -43,13 +44,12 @@ use smc_proto::{
         Rendezvous,
         Server, //
     },
-    timer::HandshakeTiming,
+    timer::{HandshakeTiming, Time},
     wire::Diagnosis, //
 };
 
 use crate::{
     clock::{ms_until, now},
-    device::Path,
     group::{
         ConnToken,
         FirstContact,
@@ -59,7 +59,8 @@ use crate::{
         PooledRing, //
     },
     link::Link,
-    path,
+    path::{self, Offered},
+    peers::Key,
     socket::{Listener, SocketRef},
     stats::Side,
 };
@@ -74,8 +75,8 @@ pub(crate) struct Handshake {
     tcp: Arc<TcpSocket>,
     /// Who waits for the outcome on the server's side.
     listener: Option<Arc<Listener>>,
-    /// No rule of the administrator forbids SMC.
-    allowed: bool,
+    /// Why the connection may not use SMC, if it was decided beforehand.
+    refusal: Option<Diagnosis>,
     #[pin]
     state: Mutex<State>,
     /// How the LLC exchange of a first contact ended.
@@ -113,13 +114,20 @@ struct State {
     choosing: bool,
     /// Bytes of the outgoing message that TCP has taken; `None` if there is none.
     outgoing: Option<usize>,
+    /// When the rendezvous began.
+    since: Time,
+    /// With whom: TCP does not tell any more once it is reset.
+    peer: Option<Key>,
 }
 
 /// What has been set up for a connection that is not decided yet. Owned by the rendezvous until it
 /// becomes a [`Connection`] or is given back.
 #[derive(Default)]
 struct Draft {
-    path: Option<Path>,
+    /// Client: the ports that were offered.
+    offered: Offered,
+    /// What we say of version 2, if that was chosen.
+    v2: Option<AcceptV2>,
     /// The group, and whether it is this connection's first contact.
     group: Option<(Arc<Group>, bool)>,
     link: Option<Arc<Link>>,
@@ -138,26 +146,26 @@ struct Draft {
 
 impl Handshake {
     /// The client's rendezvous, to be started by [`Handshake::kick`]. `offered`: our SYN carries
-    /// the option. `allowed`: see [`crate::rules`].
+    /// the option. `refusal`: see [`crate::rules`] and [`crate::peers`].
     pub(crate) fn client(
         sk: SocketRef,
         tcp: Arc<TcpSocket>,
         offered: bool,
-        allowed: bool,
+        refusal: Option<Diagnosis>,
     ) -> Result<Arc<Self>> {
-        Self::new(sk, tcp, None, offered, allowed)
+        Self::new(sk, tcp, None, offered, refusal)
     }
 
     /// The server's rendezvous on a connection that was just accepted. `negotiated`: both sides
-    /// sent the option. `allowed`: see [`crate::rules`].
+    /// sent the option. `refusal`: as for a client.
     pub(crate) fn server(
         sk: SocketRef,
         tcp: Arc<TcpSocket>,
         listener: Arc<Listener>,
         negotiated: bool,
-        allowed: bool,
+        refusal: Option<Diagnosis>,
     ) -> Result<Arc<Self>> {
-        Self::new(sk, tcp, Some(listener), negotiated, allowed)
+        Self::new(sk, tcp, Some(listener), negotiated, refusal)
     }
 
     fn new(
@@ -165,20 +173,22 @@ impl Handshake {
         tcp: Arc<TcpSocket>,
         listener: Option<Arc<Listener>>,
         smc: bool,
-        allowed: bool,
+        refusal: Option<Diagnosis>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 sk,
                 tcp,
                 listener,
-                allowed,
+                refusal,
                 state <- new_mutex!(
                     State {
                         machine: Machine::Tcp { smc },
                         draft: Draft::default(),
                         choosing: false,
                         outgoing: None,
+                        since: now(),
+                        peer: None,
                     },
                     "smc_handshake_state"
                 ),
@@ -212,6 +222,7 @@ impl Handshake {
     pub(crate) fn cancel(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !matches!(state.machine, Machine::Over) {
+            self.note_impatience(&state);
             state.machine = Machine::Over;
             self.give_up(&mut state.draft, false);
         }
@@ -252,8 +263,8 @@ impl Handshake {
             _ => {}
         }
         if !smc || !self.negotiated() {
-            let reason = if !self.allowed {
-                Diagnosis::CONFIGURATION
+            let reason = if let Some(reason) = self.refusal {
+                reason
             } else if self.sk.never_smc.load(Relaxed) != 0 {
                 Diagnosis::SOCKET_OPTION
             } else if smc || self.listener.is_some() || self.sk.ns.offers_smc() {
@@ -273,28 +284,51 @@ impl Handshake {
         }
     }
 
-    /// Starts the rendezvous. Apart from the rest, so that the stack holds no room for its machines
-    /// while queue pairs are made, which goes deep.
-    #[inline(never)]
+    /// Starts the rendezvous.
     fn start(&self, state: &mut State) -> Result {
-        let own = self.sk.ns.peer_id();
-        let timing = HandshakeTiming::DEFAULT;
+        state.since = now();
+        state.peer = self.key();
         if self.listener.is_some() {
-            let server = KBox::new(Server::new(own, timing, now()), GFP_KERNEL)?;
-            state.machine = Machine::Server(server);
+            state.machine = Machine::Server(self.new_server()?);
             return Ok(());
         }
-        let mut client = KBox::new(Client::new(own, timing), GFP_KERNEL)?;
-        // Neither can be late: the machine is new.
-        let _ = match path::proposal(&self.sk, &self.tcp, own) {
-            Ok((proposal, path)) => {
-                state.draft.path = Some(path);
-                client.propose(&proposal, now())
-            }
-            Err(reason) => client.decline(reason),
-        };
+        let mut client = self.new_client()?;
+        self.propose(&mut client, &mut state.draft.offered);
         state.machine = Machine::Client(client);
         Ok(())
+    }
+
+    // The following are apart from the rest, so that the stack holds no room for machines and messages
+    // while queue pairs are made, which goes deep.
+
+    #[inline(never)]
+    fn new_server(&self) -> Result<KBox<Server>> {
+        let room = KBox::new_uninit(GFP_KERNEL)?;
+        let own = self.sk.ns.peer_id();
+        Ok(KBox::write(
+            room,
+            Server::new(own, HandshakeTiming::DEFAULT, now()),
+        ))
+    }
+
+    #[inline(never)]
+    fn new_client(&self) -> Result<KBox<Client>> {
+        let room = KBox::new_uninit(GFP_KERNEL)?;
+        let own = self.sk.ns.peer_id();
+        Ok(KBox::write(
+            room,
+            Client::new(own, HandshakeTiming::DEFAULT),
+        ))
+    }
+
+    /// Client: what it offers, or that it cannot.
+    #[inline(never)]
+    fn propose(&self, client: &mut Client, offered: &mut Offered) {
+        // Neither can be late: the machine is new.
+        let _ = match path::proposal(&self.sk, &self.tcp, self.sk.ns.peer_id(), offered) {
+            Ok(proposal) => client.propose(&proposal, now()),
+            Err(reason) => client.decline(reason),
+        };
     }
 
     fn negotiated(&self) -> bool {
@@ -338,6 +372,7 @@ impl Handshake {
     }
 
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
+    #[inline(never)]
     fn read(&self, state: &mut State) -> ControlFlow<()> {
         let Some(machine) = state.machine.rendezvous() else {
             return ControlFlow::Break(());

@@ -17,13 +17,17 @@ use kernel::{
 };
 use smc_proto::{
     conn::{Conn, Params},
+    group::Role,
     handshake::{
         Errno,
         Failure,
         Fallback,
-        Peer, //
+        Peer,
+        Rendezvous,
+        Trouble, //
     },
     llc_flow::ShutDown,
+    timer::Millis,
     wire::Diagnosis, //
 };
 
@@ -34,14 +38,21 @@ use super::{
     State, //
 };
 use crate::{
+    clock::now,
     conn::{self, Connection, Parts, PeerBuffer},
     group::Buffers,
+    peers::Key,
     shown::Shown,
-    socket::{sk_state, Phase}, //
+    socket::{sk_state, Phase},
+    stats::Side, //
 };
+
+/// How long a server may take for its first message before a program's end of waiting is its fault.
+const PATIENCE: Millis = 2_000;
 
 impl Handshake {
     /// The connection is accelerated from here on.
+    #[inline(never)]
     pub(super) fn established(self: &Arc<Self>, state: &mut State, peer: &Peer) {
         let was_server = matches!(state.machine, Machine::Server(_));
         state.machine = Machine::Over;
@@ -56,13 +67,17 @@ impl Handshake {
         self.sk
             .ns
             .stats
-            .established(self.side(), peer.first_contact);
+            .established(self.side(), peer.first_contact, peer.v2.is_some());
+        if let Some(peer) = &state.peer {
+            self.sk.ns.peers.succeeded(peer);
+        }
         conn::install(&self.sk, connection);
         self.finished(true);
     }
 
     fn build(&self, draft: &mut Draft, peer: &Peer, was_server: bool) -> Result<KBox<Connection>> {
         let (group, _) = draft.group.clone().ok_or(EPROTO)?;
+        group.note_peer(peer.v2.as_ref());
         if was_server && !peer.first_contact {
             // The client may have chosen another link than ours (RFC 7609 section 3.5.2.3).
             let place = group.find_link(&peer.link).ok_or(EPROTO)?;
@@ -112,11 +127,16 @@ impl Handshake {
         ))
     }
 
+    #[inline(never)]
     pub(super) fn decided_tcp(self: &Arc<Self>, state: &mut State, fallback: &Fallback) {
         if fallback.out_of_sync {
             if let Some((group, false)) = &state.draft.group {
                 group.shut_down(ShutDown::OutOfSync);
             }
+        }
+        let first = matches!(&state.draft.group, Some((_, true)));
+        if let Some(trouble) = fallback.trouble(first) {
+            self.note(state, trouble, Diagnosis::TIMEOUT_CONFIRM_LINK);
         }
         if fallback.may_cross {
             self.sk.may_cross.store(1, Relaxed);
@@ -135,9 +155,9 @@ impl Handshake {
         self.give_up(&mut state.draft, true);
         self.sk.set_fallback(reason, peer);
         let address = self.tcp.peer_addr().ok();
-        self.sk
-            .ns
-            .fell_back(self.side(), reason, peer, address.as_ref());
+        let sk = &self.sk;
+        sk.ns
+            .fell_back(sk.net(), self.side(), reason, peer, address.as_ref());
         // Options may have been set since the connect began.
         self.tcp.inherit_from(&self.sk, Stage::All);
         self.sk.set_state(sk_state::ACTIVE);
@@ -145,7 +165,51 @@ impl Handshake {
         self.finished(true);
     }
 
+    /// The peer and the service's port.
+    pub(super) fn key(&self) -> Option<Key> {
+        let (peer, side) = (self.tcp.peer_addr().ok()?, self.side());
+        Some(Key {
+            side,
+            address: peer.ip()?,
+            port: Some(match side {
+                Side::Client => peer.port(),
+                Side::Server => self.tcp.own_port(),
+            }),
+        })
+    }
+
+    /// Has the peer remembered: the next connections with it are plain TCP.
+    fn note(&self, state: &State, trouble: Trouble, reason: Diagnosis) {
+        let Some(mut key) = state.peer else {
+            return;
+        };
+        match trouble {
+            // A filter of the program may have kept the peer's messages from us.
+            Trouble::NotClc if self.tcp.has_filter() => return,
+            Trouble::NotClc => {}
+            Trouble::NoRdma => key.port = None,
+        }
+        self.sk.ns.peer_failed(key, reason);
+    }
+
+    /// The program closes the socket. If its patience is shorter than ours, it would never get
+    /// anywhere with a server that shows the option and says nothing.
+    pub(super) fn note_impatience(&self, state: &State) {
+        let waited = now().since(state.since) >= u64::from(PATIENCE);
+        if matches!(&state.machine, Machine::Client(client) if waited && !client.heard()) {
+            self.note(state, Trouble::NotClc, Diagnosis::PEER_NOT_CAPABLE);
+        }
+    }
+
     pub(super) fn decided_failure(self: &Arc<Self>, state: &mut State, failure: Failure) {
+        let heard = state.machine.rendezvous().is_some_and(|m| m.heard());
+        let role = match self.side() {
+            Side::Client => Role::Client,
+            Side::Server => Role::Server,
+        };
+        if let Some(trouble) = failure.trouble(role, heard) {
+            self.note(state, trouble, failure.diagnosis());
+        }
         pr_debug!("smc_r: rendezvous failed: {}\n", Shown(failure));
         let error = match failure.errno() {
             Errno::Protocol => EPROTO,
@@ -169,6 +233,7 @@ impl Handshake {
         }
         self.sk.set_err(error);
         self.sk.set_state(sk_state::INIT);
+        self.sk.not_connected();
         self.sk.set_phase(if self.listener.is_some() {
             Phase::Dead
         } else {

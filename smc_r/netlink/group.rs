@@ -8,7 +8,7 @@ use smc_proto::group::Role;
 
 use super::{command, namespace, nest, put_uint, visible};
 use crate::{
-    group::{Group, Summary},
+    group::{Group, Summary, Terms},
     link::Link, //
 };
 
@@ -19,11 +19,27 @@ mod attr {
     pub(super) const PNETID: u16 = 4;
     pub(super) const VLAN_ID: u16 = 5;
     pub(super) const CONNS_NUM: u16 = 6;
+    pub(super) const V2_COMMON: u16 = 7;
+    pub(super) const V2: u16 = 8;
     pub(super) const NET_COOKIE: u16 = 9;
     pub(super) const PAD: u16 = 10;
     pub(super) const BUF_TYPE: u16 = 11;
     pub(super) const SNDBUF_ALLOC: u16 = 12;
     pub(super) const RMB_ALLOC: u16 = 13;
+}
+
+mod v2_common {
+    pub(super) const VER: u16 = 0;
+    pub(super) const REL: u16 = 1;
+    pub(super) const OS: u16 = 2;
+    pub(super) const NEG_EID: u16 = 3;
+    pub(super) const PEER_HOST: u16 = 4;
+}
+
+mod v2 {
+    pub(super) const DIRECT: u16 = 1;
+    pub(super) const MAX_CONNS: u16 = 2;
+    pub(super) const MAX_LINKS: u16 = 3;
 }
 
 mod link_attr {
@@ -123,11 +139,31 @@ fn put_group(dump: &mut Dump<'_>, group: &Group) -> Result<bool> {
             // The attribute has room for the low byte only.
             message.u8(attr::VLAN_ID, group.vlan.unwrap_or(0) as u8)?;
             message.u32(attr::CONNS_NUM, summary.connections.into())?;
+            if let Some(terms) = &group.terms {
+                put_terms(message, group, terms)?;
+            }
             message.u64_aligned(attr::NET_COOKIE, group.ns.cookie, attr::PAD)?;
             message.u8(attr::BUF_TYPE, PHYSICAL)?;
             put_uint(message, attr::SNDBUF_ALLOC, summary.ring_bytes as u64)?;
             put_uint(message, attr::RMB_ALLOC, summary.rmb_bytes as u64)
         })
+    })
+}
+
+/// What was agreed on in version 2.
+fn put_terms(message: &mut Writer<'_>, group: &Group, terms: &Terms) -> Result {
+    message.nest(attr::V2_COMMON, |message| {
+        message.u8(v2_common::VER, 2)?;
+        message.u8(v2_common::REL, terms.release)?;
+        message.u8(v2_common::OS, group.peer_host().map_or(0, |host| host.os))?;
+        message.str(v2_common::NEG_EID, &terms.eid.0)?;
+        let name = group.peer_host().map_or([b' '; 32], |host| host.name);
+        message.str(v2_common::PEER_HOST, &name)
+    })?;
+    message.nest(attr::V2, |message| {
+        message.u8(v2::DIRECT, terms.direct.into())?;
+        message.u8(v2::MAX_CONNS, terms.max_connections)?;
+        message.u8(v2::MAX_LINKS, terms.max_links)
     })
 }
 

@@ -9,6 +9,7 @@
 //! SMC-D, which this module lacks, is empty.
 
 mod device;
+mod eid;
 mod group;
 mod limit;
 pub(crate) mod own;
@@ -27,7 +28,7 @@ use crate::netns::{self, Netns};
 pub(crate) use self::pnet::PnetFamily;
 
 /// Version of the protocol that the module speaks, and its release.
-const VERSION: (u8, u8) = (1, 0);
+const VERSION: (u8, u8) = (2, smc_proto::handshake::RELEASE);
 
 /// Length that names are padded to with blanks.
 const NAME_LEN: usize = 32;
@@ -42,7 +43,12 @@ mod command {
     pub(super) const STATS: u8 = 7;
     pub(super) const FALLBACKS: u8 = 8;
     pub(super) const USER_EIDS: u8 = 9;
+    pub(super) const ADD_USER_EID: u8 = 10;
+    pub(super) const REMOVE_USER_EID: u8 = 11;
+    pub(super) const FLUSH_USER_EIDS: u8 = 12;
     pub(super) const SYSTEM_EID: u8 = 13;
+    pub(super) const ENABLE_SYSTEM_EID: u8 = 14;
+    pub(super) const DISABLE_SYSTEM_EID: u8 = 15;
     pub(super) const LIMIT: u8 = 16;
     pub(super) const ENABLE_LIMIT: u8 = 17;
     pub(super) const DISABLE_LIMIT: u8 = 18;
@@ -88,8 +94,13 @@ impl genl::Family for SmcFamily {
         list(command::DEVICES, device::devices),
         list(command::STATS, stats::stats),
         list(command::FALLBACKS, stats::fallbacks),
-        list(command::USER_EIDS, nothing),
-        list(command::SYSTEM_EID, system_eid),
+        list(command::USER_EIDS, eid::list),
+        eid::change(command::ADD_USER_EID, eid::add),
+        eid::change(command::REMOVE_USER_EID, eid::remove),
+        change(command::FLUSH_USER_EIDS, eid::flush),
+        list(command::SYSTEM_EID, eid::system),
+        change(command::ENABLE_SYSTEM_EID, eid::no_system),
+        change(command::DISABLE_SYSTEM_EID, eid::no_system),
         list(command::LIMIT, limit::show),
         change(command::ENABLE_LIMIT, limit::enable),
         change(command::DISABLE_LIMIT, limit::disable),
@@ -144,14 +155,9 @@ fn sys_info(dump: &mut Dump<'_>) -> Result {
             let mut name = [b' '; NAME_LEN];
             host_name(&mut name);
             message.str(sys_info::LOCAL_HOST, &name)?;
-            message.u8(sys_info::IS_SMCR_V2, 0)
+            message.u8(sys_info::IS_SMCR_V2, 1)
         })
     })
-}
-
-/// There is no system EID: a message without attributes says so.
-fn system_eid(dump: &mut Dump<'_>) -> Result {
-    once(dump, command::SYSTEM_EID, |_| Ok(()))
 }
 
 /// An unsigned integer in four bytes, or in eight if need be.

@@ -103,12 +103,18 @@ fn put_tech(message: &mut Writer<'_>, stats: Option<&Stats>) -> Result {
             tech::CLNT_V1_SUCC,
             Some(|block| &block.counters.client_connections),
         ),
-        (tech::CLNT_V2_SUCC, None),
+        (
+            tech::CLNT_V2_SUCC,
+            Some(|block| &block.counters.client_connections_v2),
+        ),
         (
             tech::SRV_V1_SUCC,
             Some(|block| &block.counters.server_connections),
         ),
-        (tech::SRV_V2_SUCC, None),
+        (
+            tech::SRV_V2_SUCC,
+            Some(|block| &block.counters.server_connections_v2),
+        ),
         (tech::SENDPAGE_CNT, None),
         (tech::SPLICE_CNT, None),
         (tech::CORK_CNT, Some(|block| &block.counters.uncorked)),

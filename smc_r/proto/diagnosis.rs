@@ -39,6 +39,7 @@ diagnoses! {
     TIMEOUT_ADD_LINK = 0x0202_0000, "timeout in the ADD LINK exchange";
     CONFIGURATION = 0x0300_0000, "configuration problem";
     PEER_NOT_CAPABLE = 0x0301_0000, "the peer did not send the TCP option";
+    REMEMBERED = 0x0301_0001, "SMC failed with this peer a short time ago";
     IPSEC = 0x0302_0000, "IPsec in use";
     NO_DEVICE = 0x0303_0000, "no usable SMC device";
     NO_SMC_D_DEVICE = 0x0303_0001, "no SMC-D device";

@@ -21,8 +21,9 @@ use crate::{
     },
 };
 
-/// Most links that one link group has room for: two, and one more while a link is replaced.
-pub const MAX_LINKS: usize = 3;
+/// Most links that one link group has room for: eight symmetric ones, and an asymmetric one, which
+/// does not count (RFC 7609 section 2.2.2).
+pub const MAX_LINKS: usize = 9;
 
 /// Most buffers (RMBs) of the peer that a link group remembers.
 pub const MAX_PEER_RMBS: usize = 255;
@@ -123,6 +124,11 @@ impl LinkIx {
     pub const fn get(self) -> usize {
         self.0 as usize
     }
+
+    /// The bit of the place in a set of links.
+    pub(crate) const fn bit(self) -> u16 {
+        1u16.wrapping_shl(self.0 as u32)
+    }
 }
 
 /// Hands out link numbers: upwards from 1, wrapping past 255, never one in use.
@@ -157,36 +163,26 @@ impl Default for LinkNums {
     }
 }
 
-/// One buffer of the peer. What it is, only [`PeerTable`] knows.
+/// The RTokens of one buffer, at most one for each link of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerRmb {
+pub struct Tokens {
     rkeys: [RKey; MAX_LINKS],
     addrs: [u64; MAX_LINKS],
     /// One bit for each link on which the buffer has an RToken.
-    live: u8,
-    /// The elements that connections use.
-    used: IndexSet,
+    live: u16,
 }
 
-impl PeerRmb {
-    /// An unused entry.
+impl Tokens {
+    /// No token on any link.
     pub const EMPTY: Self = Self {
         rkeys: [RKey(0); MAX_LINKS],
         addrs: [0; MAX_LINKS],
         live: 0,
-        used: IndexSet::EMPTY,
     };
 
-    fn is_empty(&self) -> bool {
-        self.live == 0 && self.used.is_empty()
-    }
-
-    const fn bit(link: LinkIx) -> u8 {
-        1u8.wrapping_shl(link.0 as u32)
-    }
-
-    fn token(&self, link: LinkIx) -> Option<RToken> {
-        if self.live & Self::bit(link) == 0 {
+    /// The token on one link, if there is one.
+    pub fn get(&self, link: LinkIx) -> Option<RToken> {
+        if self.live & link.bit() == 0 {
             return None;
         }
         Some(RToken {
@@ -195,7 +191,8 @@ impl PeerRmb {
         })
     }
 
-    fn set_token(&mut self, link: LinkIx, token: RToken) {
+    /// Remembers the token on one link.
+    pub fn set(&mut self, link: LinkIx, token: RToken) {
         let places = (
             self.rkeys.get_mut(link.get()),
             self.addrs.get_mut(link.get()),
@@ -203,12 +200,91 @@ impl PeerRmb {
         if let (Some(rkey), Some(addr)) = places {
             *rkey = token.rkey;
             *addr = token.addr;
-            self.live |= Self::bit(link);
+            self.live |= link.bit();
         }
     }
 
-    fn forget(&mut self, link: LinkIx) {
-        self.live &= !Self::bit(link);
+    /// Forgets the token on one link.
+    pub fn forget(&mut self, link: LinkIx) {
+        self.live &= !link.bit();
+    }
+
+    /// True if there is no token on any link.
+    pub const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+}
+
+/// One of our own buffers, as the LLC engine has to know it to tell the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnRmb {
+    /// The driver's name for it.
+    pub id: RmbId,
+    /// Its RTokens.
+    pub tokens: Tokens,
+}
+
+/// Our name for one of our own buffers. The driver chooses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RmbId(pub u16);
+
+/// Our own buffers and their RTokens on all links: a view of entries that the driver owns.
+///
+/// An entry keeps its place for as long as the buffer exists; free places may be filled anew. A
+/// buffer is entered before it is announced, and taken out when the peer has refused or forgotten
+/// it. What CLC named on the first contact is entered from the start.
+#[derive(Clone, Copy)]
+pub struct OwnTable<'a> {
+    rmbs: &'a [Option<OwnRmb>],
+}
+
+impl<'a> OwnTable<'a> {
+    /// No buffers: enough for a group that never has more than one link.
+    pub const EMPTY: Self = Self { rmbs: &[] };
+
+    /// The table in `rmbs`.
+    pub const fn new(rmbs: &'a [Option<OwnRmb>]) -> Self {
+        Self { rmbs }
+    }
+
+    /// The RToken of a buffer on one link.
+    pub fn token(&self, id: RmbId, link: LinkIx) -> Option<RToken> {
+        let rmb = self.rmbs.iter().flatten().find(|rmb| rmb.id == id)?;
+        rmb.tokens.get(link)
+    }
+
+    /// The first buffer from a place on which has a token on both links, and its place.
+    pub(crate) fn next_pair(
+        &self,
+        from: usize,
+        (known, new): (LinkIx, LinkIx),
+        wanted: impl Fn(RmbId) -> bool,
+    ) -> Option<(usize, RToken, RToken)> {
+        let places = (0..MAX_PEER_RMBS).zip(self.rmbs).skip(from);
+        places
+            .filter_map(|(place, rmb)| Some((place, rmb.as_ref()?)))
+            .filter(|(_, rmb)| wanted(rmb.id))
+            .find_map(|(place, rmb)| Some((place, rmb.tokens.get(known)?, rmb.tokens.get(new)?)))
+    }
+}
+
+/// One buffer of the peer. What it is, only [`PeerTable`] knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerRmb {
+    tokens: Tokens,
+    /// The elements that connections use.
+    used: IndexSet,
+}
+
+impl PeerRmb {
+    /// An unused entry.
+    pub const EMPTY: Self = Self {
+        tokens: Tokens::EMPTY,
+        used: IndexSet::EMPTY,
+    };
+
+    fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.used.is_empty()
     }
 }
 
@@ -299,12 +375,12 @@ impl<'a> PeerTable<'a> {
     /// The RToken of a buffer on one link. None if it has none there, in particular if the peer
     /// has deleted the buffer: then nothing may be written to it any more.
     pub fn token(&self, slot: PeerSlot, link: LinkIx) -> Option<RToken> {
-        self.slots.get(slot.get())?.token(link)
+        self.slots.get(slot.get())?.tokens.get(link)
     }
 
     /// The buffer with this RKey on this link.
     pub fn find(&self, link: LinkIx, rkey: RKey) -> Option<PeerSlot> {
-        self.first(|rmb| rmb.token(link).is_some_and(|token| token.rkey == rkey))
+        self.first(|rmb| rmb.tokens.get(link).is_some_and(|token| token.rkey == rkey))
     }
 
     fn first(&self, matches: impl Fn(&PeerRmb) -> bool) -> Option<PeerSlot> {
@@ -320,15 +396,59 @@ impl<'a> PeerTable<'a> {
         let slot = known.or_else(|| self.first(PeerRmb::is_empty));
         let slot = slot.ok_or(TableError::Full)?;
         let rmb = self.slots.get_mut(slot.get()).ok_or(TableError::Full)?;
-        if rmb.token(link) == Some(token) {
+        if rmb.tokens.get(link) == Some(token) {
             return Ok(slot);
         }
         if !rmb.used.is_empty() {
             return Err(TableError::RKeyInUse);
         }
         *rmb = PeerRmb::EMPTY;
-        rmb.set_token(link, token);
+        rmb.tokens.set(link, token);
         Ok(slot)
+    }
+
+    /// Remembers a buffer with its tokens on several links; `link` has one of them, by which it may
+    /// be known already.
+    pub fn add_all(&mut self, link: LinkIx, tokens: &Tokens) -> Result<PeerSlot, TableError> {
+        let token = tokens.get(link).ok_or(TableError::Full)?;
+        let slot = self.add(link, token)?;
+        for other in LinkIx::all().filter(|other| *other != link) {
+            if let Some(token) = tokens.get(other) {
+                self.set(slot, other, token)?;
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Remembers the token on `link` of the buffer which has the key `rkey` on the link `known`.
+    /// Without effect if there is no such buffer.
+    pub fn extend(
+        &mut self,
+        known: LinkIx,
+        rkey: RKey,
+        link: LinkIx,
+        token: RToken,
+    ) -> Result<(), TableError> {
+        match self.find(known, rkey) {
+            Some(slot) => self.set(slot, link, token),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets one token of a buffer. Another buffer that had the same key there has lost it, which it
+    /// must not if connections use it.
+    fn set(&mut self, slot: PeerSlot, link: LinkIx, token: RToken) -> Result<(), TableError> {
+        let owner = self.find(link, token.rkey).filter(|owner| *owner != slot);
+        if let Some(owner) = owner.and_then(|owner| self.slots.get_mut(owner.get())) {
+            if !owner.used.is_empty() {
+                return Err(TableError::RKeyInUse);
+            }
+            *owner = PeerRmb::EMPTY;
+        }
+        if let Some(rmb) = self.slots.get_mut(slot.get()) {
+            rmb.tokens.set(link, token);
+        }
+        Ok(())
     }
 
     /// Forgets the buffer with this RKey on this link, on all links. The entry stays taken, but
@@ -337,14 +457,14 @@ impl<'a> PeerTable<'a> {
     pub fn remove(&mut self, link: LinkIx, rkey: RKey) -> Option<(PeerSlot, bool)> {
         let slot = self.find(link, rkey)?;
         let rmb = self.slots.get_mut(slot.get())?;
-        rmb.live = 0;
+        rmb.tokens = Tokens::EMPTY;
         Some((slot, !rmb.used.is_empty()))
     }
 
     /// Forgets all tokens of one link.
     pub fn forget_link(&mut self, link: LinkIx) {
         for rmb in self.slots.iter_mut() {
-            rmb.forget(link);
+            rmb.tokens.forget(link);
         }
     }
 

@@ -37,6 +37,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod backoff;
 pub mod cdc;
 pub mod clc;
 pub mod conn;

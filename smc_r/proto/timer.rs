@@ -86,6 +86,10 @@ pub struct FlowTiming {
     pub add_link_request: Millis,
     /// Wait for any other reply.
     pub reply: Millis,
+    /// CONFIRM LINK on a further link.
+    pub confirm_further: Millis,
+    /// Pause before the next attempt to get a link that the group lacks.
+    pub link_retry: Millis,
     /// Pause before a CONFIRM RKEY that the peer asked us to repeat is repeated.
     pub rkey_retry: Millis,
     /// Silence on a link after which TEST LINK is sent; zero turns it off.
@@ -107,6 +111,8 @@ impl FlowTiming {
         confirm_link_request: 8_000,
         add_link_request: 4_000,
         reply: 5_000,
+        confirm_further: 5_000,
+        link_retry: 60_000,
         rkey_retry: 100,
         test_link: 30_000,
         test_link_reply: 5_000,

@@ -27,9 +27,10 @@ use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc}, //
 };
+use smc_proto::wire::Diagnosis;
 
 use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
-use crate::{conn, handshake::Handshake, stats::Side};
+use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once. A flood of clients that say
 /// nothing is held in check by this and by the deadline of each.
@@ -225,13 +226,25 @@ impl Listener {
     /// Makes the child socket for `inner` and starts its rendezvous.
     fn start_child(self: &Arc<Self>, owner: &SocketRef, inner: TcpSocket) -> Result {
         let negotiated = inner.option_negotiated();
-        let allowed = match (inner.peer_addr(), inner.local_addr()) {
-            (Ok(peer), Ok(own)) => {
-                let rules = &owner.ns.rules;
-                rules.allow(owner, Side::Server, &peer, own.port())
+        let offered = negotiated || inner.option_refused();
+        let port = Some(inner.own_port());
+        let avoids = |address| {
+            offered
+                && owner.ns.avoids(&Key {
+                    side: Side::Server,
+                    address,
+                    port,
+                })
+        };
+        let refusal = match (inner.peer_addr(), inner.local_addr()) {
+            (Ok(peer), Ok(own))
+                if !owner.ns.rules.allow(owner, Side::Server, &peer, own.port()) =>
+            {
+                Some(Diagnosis::CONFIGURATION)
             }
-            // It is gone already.
-            _ => true,
+            (Ok(peer), _) if peer.ip().is_some_and(avoids) => Some(Diagnosis::REMEMBERED),
+            // Or it is gone already.
+            _ => None,
         };
         let tcp = Arc::new(inner, GFP_KERNEL)?;
         let child = owner.child(SmcSocket::with_tcp(
@@ -245,12 +258,17 @@ impl Listener {
         child
             .never_smc
             .store(owner.never_smc.load(Relaxed), Relaxed);
+        let peek_off = owner.peek_off().map(i32::try_from);
+        child.store_peek_off(peek_off.map_or(-1, |off| off.unwrap_or(i32::MAX)));
+        child
+            .tells_left
+            .store(owner.tells_left.load(Relaxed), Relaxed);
         let handshake = Handshake::server(
             child.clone(),
             tcp.clone(),
             self.clone(),
             negotiated,
-            allowed,
+            refusal,
         )?;
         *child.handshake.lock() = Some(handshake.clone());
         let result = self.enlist(&child);

@@ -9,6 +9,7 @@
 use kapi::{
     errno::{
         ECONNABORTED,
+        ECONNRESET,
         ENOTCONN, //
     },
     sock::{opt, Shutdown, Sk, SockLock, Timeo, RCV_SHUTDOWN, SEND_SHUTDOWN},
@@ -20,6 +21,7 @@ use smc_proto::wire::Diagnosis;
 
 use super::{
     accept::{self, Orphans},
+    has_ended,
     sk_state,
     Phase,
     SmcSocket,
@@ -27,12 +29,17 @@ use super::{
 };
 use crate::conn;
 
+/// How many milliseconds `connect(2)` with `AF_UNSPEC` waits for the peer of an accelerated connection.
+const DISSOLVE: u32 = 3000;
+
 /// `shutdown(2)`.
 pub(super) fn shutdown(sk: &Sk<SmcSocket>, how: Shutdown) -> Result {
     let lock = sk.lock();
     cancel_connect(sk);
     match sk.phase() {
         Phase::Fallback => sk.tcp()?.shutdown(how),
+        // There is nothing left to be ended.
+        Phase::Accelerated if has_ended(sk) => Err(ENOTCONN),
         Phase::Accelerated => {
             match how {
                 Shutdown::Read => {
@@ -52,10 +59,7 @@ pub(super) fn shutdown(sk: &Sk<SmcSocket>, how: Shutdown) -> Result {
         }
         Phase::Listening if how != Shutdown::Write => stop_listening(lock),
         Phase::Listening => Ok(()),
-        Phase::Connecting => {
-            sk.set_err(ECONNABORTED);
-            abandon_connect(sk)
-        }
+        Phase::Connecting => abandon_connect(sk),
         Phase::Idle | Phase::Dead => Err(ENOTCONN),
     }
 }
@@ -74,7 +78,9 @@ fn cancel_connect(sk: &Sk<SmcSocket>) {
 fn abandon_connect(sk: &Sk<SmcSocket>) -> Result {
     let tcp = sk.tcp()?;
     tcp.detach();
+    sk.forget_news();
     sk.set_phase(Phase::Idle);
+    sk.set_err(ECONNRESET);
     sk.wake_state_change();
     tcp.disconnect()
 }
@@ -99,7 +105,10 @@ pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
     let sk = lock.sk();
     cancel_connect(sk);
     match sk.phase() {
-        Phase::Idle => sk.tcp()?.disconnect(),
+        Phase::Idle => {
+            sk.forget_news();
+            sk.tcp()?.disconnect()
+        }
         Phase::Connecting => abandon_connect(sk),
         Phase::Listening => stop_listening(lock),
         Phase::Fallback => {
@@ -107,16 +116,48 @@ pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
             tcp.detach();
             sk.may_cross.store(0, Relaxed);
             sk.set_fallback(Diagnosis(0), None);
+            sk.forget_news();
+            sk.shown_error.store(0, Relaxed);
             sk.set_phase(Phase::Idle);
             sk.set_state(sk_state::INIT);
-            tcp.disconnect()
+            let result = tcp.disconnect();
+            // A connection that was cut off leaves that as an error.
+            let _ = sk.take_err();
+            if let Err(error) = tcp.take_err() {
+                sk.set_err(error);
+            }
+            result
         }
-        Phase::Accelerated => {
-            conn::abort(sk);
-            Ok(())
-        }
+        Phase::Accelerated => dissolve_accelerated(lock),
         Phase::Dead => Err(EINVAL),
     }
+}
+
+/// Aborts the connection, and makes the socket an idle one again once the peer has agreed that nobody
+/// writes to the other's buffer any more.
+fn dissolve_accelerated(mut lock: SockLock<'_, SmcSocket>) -> Result {
+    let sk = lock.sk();
+    conn::abort(sk);
+    let mut timeo = Timeo::from_ms(DISSOLVE);
+    let gone = lock.wait_until(&mut timeo, |sk| sk.conn.lock().is_none().then_some(()));
+    if gone.is_err() {
+        // It ends in the background, as after close. Such a socket cannot connect again.
+        return Ok(());
+    }
+    // Who has taken the connection apart may not be through with the socket.
+    sk.conn_timer.cancel_sync();
+    let tcp = sk.tcp()?;
+    tcp.detach();
+    sk.forget_news();
+    sk.forget_failure();
+    sk.clear_shutdown();
+    sk.set_phase(Phase::Idle);
+    sk.set_state(sk_state::INIT);
+    let result = tcp.disconnect();
+    let _ = tcp.take_err();
+    sk.set_err(ECONNRESET);
+    sk.wake_state_change();
+    result
 }
 
 /// `close(2)`.
@@ -174,7 +215,8 @@ pub(crate) fn abandon(sk: &SocketRef) {
         return;
     }
     if let Ok(tcp) = sk.tcp() {
-        no_linger(&tcp);
+        // As with TCP, the peer learns that nobody has ever read what it sent.
+        tcp.abort(ECONNABORTED);
     }
     let orphans = end(sk);
     drop(lock);

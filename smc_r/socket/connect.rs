@@ -23,8 +23,8 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{close, InnerEvents, Phase, SmcSocket};
-use crate::{handshake::Handshake, stats::Side};
+use super::{close, InnerEvents, News, Phase, SmcSocket};
+use crate::{handshake::Handshake, peers::Key, stats::Side};
 
 /// `bind(2)`.
 pub(super) fn bind(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
@@ -40,23 +40,34 @@ pub(super) fn bind(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 /// `connect(2)`.
 pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Result {
     let mut lock = sk.lock();
+    let mut unfinished = EINPROGRESS;
     if *addr == SockAddr::Unspec {
         return close::dissolve(lock);
     }
     match sk.phase() {
         Phase::Idle => {
-            // What the last attempt came to has to be told before the next one.
-            sk.take_err()?;
+            if sk.has_failed() {
+                // What the last attempt came to has to be told before the next one.
+                sk.forget_news();
+                sk.take_err()?;
+                return Err(ECONNABORTED);
+            }
+            // As TCP does, which tells an error of something else no more.
+            let _ = sk.take_err();
             if sk.never_smc.load(Relaxed) != 0 {
                 return connect_plain(&mut lock, addr, flags);
             }
             start(sk, addr)?;
         }
         Phase::Connecting if flags.nonblock => return Err(EALREADY),
-        Phase::Connecting => {}
+        Phase::Connecting => unfinished = EALREADY,
         // As TCP does: the first call after the end of an attempt tells how it ended.
-        Phase::Accelerated | Phase::Fallback if sk.take_news() => return Ok(()),
-        Phase::Fallback if sk.tcp()?.state() != tcp_state::ESTABLISHED => {
+        Phase::Accelerated | Phase::Fallback if sk.take_news() == News::Connected => return Ok(()),
+        // The inner socket's own connect, which no rendezvous has seen.
+        Phase::Fallback
+            if sk.fallback().0 == Diagnosis::SOCKET_OPTION
+                && sk.tcp()?.state() != tcp_state::ESTABLISHED =>
+        {
             return connect_plain(&mut lock, addr, flags)
         }
         Phase::Listening | Phase::Accelerated | Phase::Fallback => return Err(EISCONN),
@@ -69,7 +80,7 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
     lock.wait_until(&mut timeo, |sk| {
         (sk.phase() != Phase::Connecting).then_some(())
     })
-    .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
+    .map_err(|error| if error == EAGAIN { unfinished } else { error })?;
     sk.take_news();
     sk.take_err()?;
     match sk.phase() {
@@ -110,13 +121,27 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
 fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Traffic);
-    let allowed = sk.ns.rules.allow(sk, Side::Client, addr, addr.port());
-    let offered = allowed && sk.ns.offers_smc();
+    let avoids = |address| {
+        sk.ns.avoids(&Key {
+            side: Side::Client,
+            address,
+            port: Some(addr.port()),
+        })
+    };
+    let refusal = if !sk.ns.rules.allow(sk, Side::Client, addr, addr.port()) {
+        Some(Diagnosis::CONFIGURATION)
+    } else if addr.ip().is_some_and(avoids) {
+        Some(Diagnosis::REMEMBERED)
+    } else {
+        None
+    };
+    let offered = refusal.is_none() && sk.ns.offers_smc();
     if offered {
         tcp.offer_option()?;
     }
+    sk.forget_news();
     // From here on the rendezvous sees what happens to the TCP connection, its failure included.
-    let handshake = Handshake::client(sk.into(), tcp.clone(), offered, allowed)?;
+    let handshake = Handshake::client(sk.into(), tcp.clone(), offered, refusal)?;
     *sk.handshake.lock() = Some(handshake.clone());
     sk.set_phase(Phase::Connecting);
     tcp.attach::<_, InnerEvents>(sk.into());
@@ -126,6 +151,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
         handshake.cancel();
         sk.handshake.lock().take();
         let _ = sk.take_err();
+        sk.forget_news();
         sk.set_phase(Phase::Idle);
         return Err(error);
     }
@@ -138,7 +164,7 @@ pub(super) fn plain(sk: &Sk<SmcSocket>, reason: Diagnosis) -> Result<Arc<TcpSock
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::All);
     sk.set_fallback(reason, None);
-    sk.ns.fell_back(Side::Client, reason, None, None);
+    sk.ns.fell_back(sk.net(), Side::Client, reason, None, None);
     sk.set_phase(Phase::Fallback);
     tcp.attach::<_, InnerEvents>(sk.into());
     Ok(tcp)

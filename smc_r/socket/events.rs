@@ -6,6 +6,8 @@
 //! Called in softirq or process context with the inner socket's lock held: nothing here sleeps, and
 //! nothing takes the outer socket's lock.
 
+use core::net::IpAddr;
+
 use kapi::{
     errno::from_number,
     sock::{state as tcp_state, RCV_SHUTDOWN, SHUTDOWN_MASK},
@@ -14,7 +16,7 @@ use kapi::{
 use kernel::sync::atomic::Relaxed;
 
 use super::{Phase, SmcSocket, SocketRef};
-use crate::conn;
+use crate::{conn, peers::Key, stats::Side};
 
 /// Tag type: the forwarder.
 pub(crate) struct InnerEvents;
@@ -50,8 +52,10 @@ impl tcp::Events<SocketRef> for InnerEvents {
     fn write_space(sk: &SocketRef) {
         match sk.phase() {
             Phase::Connecting => kick(sk),
-            Phase::Fallback => sk.wake_writable(),
-            Phase::Idle | Phase::Listening | Phase::Accelerated | Phase::Dead => {}
+            // TCP calls at each acknowledgement while somebody waits. Told too early, whoever asked
+            // for a signal would have used up the one they get.
+            Phase::Fallback if sk.tcp().is_ok_and(|tcp| tcp.has_room()) => sk.wake_writable(),
+            _ => {}
         }
     }
 
@@ -64,11 +68,21 @@ impl tcp::Events<SocketRef> for InnerEvents {
                 let error = sk.tcp().map_or(0, |tcp| tcp.err());
                 if error != 0 {
                     sk.set_err(from_number(error));
+                    sk.shown_error.store(error, Relaxed);
                 }
                 sk.wake_error();
             }
             Phase::Idle | Phase::Listening | Phase::Dead => {}
         }
+    }
+
+    fn answers(sk: &SocketRef, peer: IpAddr) -> bool {
+        let port = sk.tcp().ok().map(|tcp| tcp.own_port());
+        !sk.ns.avoids(&Key {
+            side: Side::Server,
+            address: peer,
+            port,
+        })
     }
 }
 

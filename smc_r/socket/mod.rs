@@ -19,7 +19,11 @@ mod recv;
 mod send;
 
 use kapi::{
-    errno::{ENOTCONN, EOPNOTSUPP},
+    errno::{
+        from_number,
+        number,
+        ENOTCONN, //
+    },
     net::Net,
     new_delayed_work,
     new_spinlock_bh,
@@ -35,7 +39,9 @@ use kapi::{
         Sk,
         SockAddr,
         Socket,
-        UserArg, //
+        UserArg,
+        Whose,
+        SEND_SHUTDOWN, //
     },
     spinlock_bh::SpinLockBh,
     tcp::TcpSocket,
@@ -90,6 +96,20 @@ pub(crate) enum Phase {
     Dead = 5,
 }
 
+/// What became of a connect, for the next call of `connect(2)`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum News {
+    /// There is none, or it goes on.
+    None = 0,
+    /// It has succeeded.
+    Connected = 1,
+    /// The program knows.
+    Told = 2,
+    /// It has failed.
+    Failed = 3,
+}
+
 /// Our part of the socket object.
 #[pin_data]
 pub(crate) struct SmcSocket {
@@ -103,10 +123,17 @@ pub(crate) struct SmcSocket {
     pub(crate) limit_hs: Atomic<u32>,
     /// An option rules SMC out: the option is not offered.
     pub(crate) never_smc: Atomic<u32>,
+    /// The error that ended the accelerated connection before its time; 0 without. It stays when the
+    /// connection is gone.
+    failure: Atomic<i32>,
     /// A reader has been told that the stream was cut off.
     pub(crate) cut_told: Atomic<u32>,
-    /// A connect has succeeded, and no call has told the program.
+    /// How the connect under way has ended, and whether a call has told the program: [`News`].
     news: Atomic<u32>,
+    /// `TCP_INQ`: readers are told how much is left.
+    pub(crate) tells_left: Atomic<u32>,
+    /// Plain TCP: the error of the inner socket that the outer one shows as well.
+    shown_error: Atomic<i32>,
     /// No program has the socket any more.
     pub(crate) released: Atomic<u32>,
     /// The stream may begin with a Decline that crossed ours.
@@ -148,8 +175,11 @@ impl SmcSocket {
             peer_diagnosis: Atomic::new(0),
             limit_hs: Atomic::new(limit_hs),
             never_smc: Atomic::new(0),
+            failure: Atomic::new(0),
             cut_told: Atomic::new(0),
-            news: Atomic::new(0),
+            news: Atomic::new(News::None as u32),
+            tells_left: Atomic::new(0),
+            shown_error: Atomic::new(0),
             released: Atomic::new(0),
             may_cross: Atomic::new(0),
             urgent_told: Atomic::new(0),
@@ -181,12 +211,55 @@ impl SmcSocket {
 
     /// Notes that a connect has succeeded.
     pub(crate) fn connected(&self) {
-        self.news.store(1, Relaxed);
+        self.note_news(News::Connected);
     }
 
-    /// Whether a connect has succeeded since this was last asked.
-    fn take_news(&self) -> bool {
-        self.news.xchg(0, Relaxed) != 0
+    /// Notes that a connect has failed.
+    pub(crate) fn not_connected(&self) {
+        self.note_news(News::Failed);
+    }
+
+    fn note_news(&self, news: News) {
+        // Who has waited for the end of the attempt may have seen it before.
+        let _ = self.news.cmpxchg(News::None as u32, news as u32, Relaxed);
+    }
+
+    /// What became of a connect, if the program has not been told; now it has.
+    fn take_news(&self) -> News {
+        match self.news.xchg(News::Told as u32, Relaxed) {
+            news if news == News::Connected as u32 => News::Connected,
+            news if news == News::Failed as u32 => News::Failed,
+            _ => News::Told,
+        }
+    }
+
+    /// Whether a connect has failed, and no other one has told the program.
+    fn has_failed(&self) -> bool {
+        self.news.load(Relaxed) == News::Failed as u32
+    }
+
+    /// Forgets what became of a connect: another begins, or the socket is as new.
+    fn forget_news(&self) {
+        self.news.store(News::None as u32, Relaxed);
+    }
+
+    /// Why the accelerated connection ended before its time, if it did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        match self.failure.load(Relaxed) {
+            0 => None,
+            number => Some(from_number(number)),
+        }
+    }
+
+    /// Forgets it: the socket is as new.
+    fn forget_failure(&self) {
+        self.failure.store(0, Relaxed);
+        self.cut_told.store(0, Relaxed);
+    }
+
+    /// Notes why the accelerated connection ended before its time.
+    pub(crate) fn set_failure(&self, error: Error) {
+        self.failure.store(number(error), Relaxed);
     }
 
     /// The inner socket, or [`ENOTCONN`] after close.
@@ -215,6 +288,32 @@ impl SmcSocket {
     }
 }
 
+/// Whether an accelerated connection is one no more, as programs see it: both directions have ended.
+fn has_ended(sk: &Sk<SmcSocket>) -> bool {
+    let status = conn::status(sk);
+    status.over || (status.read_shut && sk.shutdown_mask() & SEND_SHUTDOWN != 0)
+}
+
+/// Takes the error of the inner socket of plain TCP if the program has asked for it by `SO_ERROR`, which
+/// takes it from the outer one. Any context that may take spin locks.
+fn settle_error(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {
+    if sk.shown_error.load(Relaxed) != 0 && sk.err() == 0 {
+        sk.shown_error.store(0, Relaxed);
+        let _ = tcp.take_err();
+    }
+}
+
+/// Makes a call on the inner socket of plain TCP. An error is told once, by whichever of the sockets.
+fn with_error_of<R>(sk: &Sk<SmcSocket>, tcp: &TcpSocket, call: impl FnOnce() -> R) -> R {
+    settle_error(sk, tcp);
+    let result = call();
+    if sk.shown_error.load(Relaxed) != 0 && tcp.err() == 0 {
+        sk.shown_error.store(0, Relaxed);
+        let _ = sk.take_err();
+    }
+    result
+}
+
 impl Socket for SmcSocket {
     const NAMES: Names = Names {
         native: c"SMC",
@@ -235,6 +334,9 @@ impl Socket for SmcSocket {
 
     fn created(sk: &Sk<Self>) {
         let doubled = |size: u32| i32::try_from(size.saturating_mul(2)).unwrap_or(i32::MAX);
+        if let Ok(tcp) = sk.tcp() {
+            tcp.inherit_created(sk);
+        }
         sk.set_sndbuf(doubled(sk.ns.wmem()));
         sk.set_rcvbuf(doubled(sk.ns.rmem()));
     }
@@ -255,13 +357,13 @@ impl Socket for SmcSocket {
         accept::accept(sk, flags)
     }
 
-    fn getname(sk: &Sk<Self>, peer: bool) -> Result<SockAddr> {
+    fn getname(sk: &Sk<Self>, whose: Whose) -> Result<SockAddr> {
         let tcp = sk.tcp()?;
-        if peer {
-            tcp.peer_addr()
-        } else {
-            tcp.local_addr()
+        // TCP may live on for a while, but there is no peer any more.
+        if whose == Whose::Peer && sk.phase() == Phase::Accelerated && has_ended(sk) {
+            return Err(ENOTCONN);
         }
+        tcp.name(whose)
     }
 
     fn poll(sk: &Sk<Self>) -> u32 {
@@ -297,10 +399,12 @@ impl Socket for SmcSocket {
     }
 
     fn set_peek_off(sk: &Sk<Self>, value: i32) -> Result {
-        match sk.phase() {
-            Phase::Fallback => sk.tcp()?.set_peek_off(value),
-            _ => Err(EOPNOTSUPP),
+        // Until the rendezvous has decided, it is we who look at what the inner socket has received.
+        if sk.phase() == Phase::Fallback && sk.may_cross.load(Relaxed) == 0 {
+            sk.tcp()?.set_peek_off(value)?;
         }
+        sk.store_peek_off(value);
+        Ok(())
     }
 
     fn splice_eof(sk: &Sk<Self>) {

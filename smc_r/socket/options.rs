@@ -68,6 +68,7 @@ fn set_tcp(sk: &Sk<SmcSocket>, tcp: &TcpSocket, name: i32, on: bool) -> Result {
             }
             conn::apply(sk, tcp.settings());
         }
+        (opt::TCP_INQ, _) => sk.tells_left.store(u32::from(on), Relaxed),
         (
             opt::TCP_FASTOPEN
             | opt::TCP_FASTOPEN_CONNECT
@@ -156,6 +157,7 @@ fn inner_acts(name: i32) -> bool {
             | opt::SO_SELECT_ERR_QUEUE
             | opt::SO_BUF_LOCK
             | opt::SO_CNX_ADVICE
+            | opt::SO_ZEROCOPY
     )
 }
 
@@ -174,9 +176,7 @@ pub(super) fn get(sk: &Sk<SmcSocket>, level: i32, name: i32, out: &mut OptOut<'_
 pub(super) fn control(sk: &Sk<SmcSocket>, cmd: u32, arg: UserArg) -> Result<c_int> {
     let count = match (sk.phase(), cmd) {
         (Phase::Fallback, _) => return sk.tcp()?.ioctl(cmd, arg),
-        (Phase::Listening, ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD | ioctl::ATMARK) => {
-            return Err(EINVAL)
-        }
+        (Phase::Listening, ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD) => return Err(EINVAL),
         (Phase::Accelerated, ioctl::INQ) => conn::status(sk).readable,
         (Phase::Accelerated, ioctl::OUTQ) => conn::queued(sk),
         (Phase::Accelerated, ioctl::OUTQNSD) => conn::status(sk).unsent,

@@ -4,26 +4,37 @@
 
 use kapi::sock::{poll as bits, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN};
 
-use super::{Phase, SmcSocket};
+use super::{settle_error, Phase, SmcSocket};
 use crate::conn;
 
 /// The events that are true now. Any context that may take spin locks.
 pub(super) fn poll(sk: &Sk<SmcSocket>) -> u32 {
     match sk.phase() {
-        Phase::Fallback => sk.tcp().map_or(bits::HUP, |tcp| tcp.poll()) | error_bit(sk),
+        Phase::Fallback => {
+            let tcp = sk.tcp();
+            let mask = tcp.map_or(bits::HUP, |tcp| {
+                settle_error(sk, &tcp);
+                tcp.poll()
+            });
+            mask | error_bit(sk)
+        }
         Phase::Listening => {
             let ready = sk.listener.lock().as_ref().is_some_and(|l| l.has_ready());
             let mask = if ready { bits::IN | bits::RDNORM } else { 0 };
             mask | error_bit(sk)
         }
         Phase::Connecting => error_bit(sk),
+        Phase::Idle if sk.has_failed() => {
+            let end = bits::IN | bits::RDNORM | bits::RDHUP;
+            end | bits::OUT | bits::WRNORM | bits::HUP | error_bit(sk)
+        }
         Phase::Idle | Phase::Dead => bits::OUT | bits::WRNORM | bits::HUP | error_bit(sk),
         Phase::Accelerated => accelerated(sk),
     }
 }
 
 fn error_bit(sk: &Sk<SmcSocket>) -> u32 {
-    if sk.err() != 0 {
+    if sk.err() != 0 || sk.has_notices() {
         bits::ERR
     } else {
         0

@@ -10,7 +10,7 @@ use kapi::{
         EINVAL,
         ENOTCONN, //
     },
-    sock::{msg, RecvMsg, Sk, RCV_SHUTDOWN},
+    sock::{msg, RecvMsg, Sk, SockLock, Timeo, RCV_SHUTDOWN},
     tcp::TcpSocket,
     util::spin_until, //
 };
@@ -20,30 +20,51 @@ use smc_proto::{
     handshake::{crossed_decline, Crossed}, //
 };
 
-use super::{send, Phase, SmcSocket};
+use super::{send, with_error_of, Phase, SmcSocket};
 use crate::conn;
 
 /// `recvmsg(2)`.
 pub(super) fn recvmsg(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    if message.flags() & msg::ERRQUEUE != 0 {
+        return notice(sk, message);
+    }
     match sk.phase() {
         Phase::Accelerated if message.flags() & msg::OOB != 0 => urgent(sk, message),
-        Phase::Accelerated if message.flags() & msg::ERRQUEUE != 0 => Err(EAGAIN),
         Phase::Accelerated => accelerated(sk, message),
-        Phase::Fallback => {
-            let tcp = sk.tcp()?;
-            if sk.may_cross.load(Relaxed) != 0 {
-                skip_crossed_decline(sk, &tcp, message.nonblock())?;
-            }
-            tcp.forward_recv(message)
-        }
+        Phase::Fallback => plain(sk, message),
+        Phase::Connecting | Phase::Idle if message.flags() & msg::OOB != 0 => Err(EINVAL),
         Phase::Connecting => {
             send::connected(sk, message.nonblock())?;
             recvmsg(sk, message)
         }
+        // After a connect that came to nothing, the stream has ended.
+        Phase::Idle if sk.has_failed() => sk.take_err().map(|()| 0),
         Phase::Idle | Phase::Listening | Phase::Dead => {
             Err(sk.take_err().err().unwrap_or(ENOTCONN))
         }
     }
+}
+
+/// `MSG_ERRQUEUE`.
+fn notice(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    match sk.recv_notice(message) {
+        // News of the way to the peer are the inner socket's.
+        Err(error) if error == EAGAIN => sk.tcp()?.forward_recv(message),
+        result => result,
+    }
+}
+
+/// Receives from the inner socket.
+fn plain(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    let tcp = sk.tcp()?;
+    if sk.may_cross.load(Relaxed) != 0 {
+        skip_crossed_decline(sk, &tcp, message.nonblock())?;
+    }
+    let result = with_error_of(sk, &tcp, || tcp.forward_recv(message));
+    if sk.peek_off().is_some() {
+        sk.store_peek_off(tcp.peek_off());
+    }
+    result
 }
 
 /// A Decline of the peer may have crossed ours: it is no data of the application.
@@ -51,6 +72,10 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
     let mut lock = sk.lock();
     let mut timeo = sk.rcvtimeo(nonblock);
     let mut seen = 0;
+    if sk.peek_off().is_some() {
+        // What is looked at here is nothing that the program peeks at.
+        tcp.set_peek_off(-1)?;
+    }
     while sk.may_cross.load(Relaxed) != 0 {
         // Nothing has come, or not enough to tell.
         lock.wait_until(&mut timeo, |_| {
@@ -61,8 +86,11 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
         seen = match tcp.peek(&mut start) {
             Ok(seen) => seen,
             Err(error) if error == EAGAIN => continue,
-            // For the call that follows.
-            Err(_) => 0,
+            // This was the only call to which TCP tells it.
+            Err(error) => {
+                sk.may_cross.store(0, Relaxed);
+                return Err(error);
+            }
         };
         let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
         match crossed_decline(start.get(..seen).unwrap_or(&[])) {
@@ -75,6 +103,9 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
             Crossed::NeedMore | Crossed::No => {}
         }
         sk.may_cross.store(0, Relaxed);
+        if let Some(off) = sk.peek_off() {
+            tcp.set_peek_off(i32::try_from(off).unwrap_or(i32::MAX))?;
+        }
     }
     Ok(())
 }
@@ -103,7 +134,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let spin = sk.busy_poll();
     if spin != 0 && !message.nonblock() {
         spin_until(spin, || {
-            conn::status(sk).readable != 0 || no_data(sk).is_some()
+            conn::status(sk).readable != 0 || no_data(sk, 0).is_some()
         });
     }
     let mut lock = sk.lock();
@@ -112,12 +143,23 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let mut timeo = sk.rcvtimeo(message.nonblock());
     let target = sk.rcv_target(flags & msg::WAITALL != 0, len);
     conn::note_recv(sk, len);
+    let peek = flags & msg::PEEK != 0;
+    // Where peeking begins.
+    let skip = sk.peek_off().filter(|_| peek).unwrap_or(0);
     let mut done = 0;
+    if len == 0 {
+        await_any(&mut lock, &mut timeo, skip)?;
+    }
     while done < len {
-        let n = piece(sk, message, len, done)?;
+        let n = match piece(sk, message, len, skip, done) {
+            Ok(n) => n,
+            // The program gave memory that cannot be written to: what came before that counts.
+            Err(_) if done != 0 => break,
+            Err(error) => return Err(error),
+        };
         done += n;
         // A peek has no more than these, even if there is something behind the mark to wait for.
-        let seen = if flags & msg::PEEK != 0 { done } else { 0 };
+        let seen = if peek { skip.saturating_add(done) } else { 0 };
         if done != 0 && conn::ends_at(sk, seen) {
             break;
         }
@@ -128,19 +170,15 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
         if done >= target {
             break;
         }
-        match no_data(sk) {
+        match no_data(sk, seen) {
             // An error that cannot be returned now stays for the next call.
-            Some(Why::Failed) if done == 0 => {
-                sk.cut_told.store(1, Relaxed);
-                let error = sk.take_err().err().or_else(|| conn::failure(sk));
-                return Err(error.unwrap_or(ECONNRESET));
-            }
+            Some(Why::Failed) if done == 0 => return Err(take_failure(sk)),
             Some(Why::Failed | Why::End) => break,
             None => {}
         }
         let more = lock.wait_until(&mut timeo, |sk| {
             let more = conn::status(sk).readable > seen || (done != 0 && conn::ends_at(sk, seen));
-            (more || no_data(sk).is_some()).then_some(())
+            (more || no_data(sk, seen).is_some()).then_some(())
         });
         match more {
             Ok(()) => {}
@@ -149,14 +187,53 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
         }
     }
     sk.ns.stats.recv_call(done);
+    tell(sk, message, done);
     Ok(done)
 }
 
-/// Copies what is there, up to `len` bytes with those that were `done` before. 0 if there is
-/// nothing.
-fn piece(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>, len: usize, done: usize) -> Result<usize> {
+/// Who wants no bytes waits for some, as with TCP.
+fn await_any(lock: &mut SockLock<'_, SmcSocket>, timeo: &mut Timeo, skip: usize) -> Result {
+    let sk = lock.sk();
+    let there = |sk: &Sk<SmcSocket>| conn::status(sk).readable > skip;
+    lock.wait_until(timeo, |sk| {
+        (there(sk) || no_data(sk, skip).is_some()).then_some(())
+    })?;
+    match no_data(sk, skip) {
+        Some(Why::Failed) => Err(take_failure(sk)),
+        _ => Ok(()),
+    }
+}
+
+/// The control messages that the program has asked for.
+fn tell(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>, done: usize) {
+    let told = sk.tells_left.load(Relaxed) != 0;
+    let left = told || message.wants_left();
+    let stamp = done != 0 && sk.wants_stamps();
+    if !left && !stamp {
+        return;
+    }
+    let status = conn::status(sk);
+    if stamp && status.arrival != 0 {
+        sk.put_stamp(message, status.arrival);
+    }
+    if left {
+        // The end of the stream counts as a byte, so that the program looks for it.
+        let end = usize::from(status.read_shut);
+        message.put_left(status.readable.saturating_add(end), told);
+    }
+}
+
+/// Copies what is there, up to `len` bytes with those that were `done` before; a peek begins `skip`
+/// bytes in. 0 if there is nothing. EFAULT if no byte of what is there could be copied.
+fn piece(
+    sk: &Sk<SmcSocket>,
+    message: &mut RecvMsg<'_>,
+    len: usize,
+    skip: usize,
+    done: usize,
+) -> Result<usize> {
     let peek = message.flags() & msg::PEEK != 0;
-    let skip = if peek { done } else { 0 };
+    let skip = if peek { skip.saturating_add(done) } else { 0 };
     let Some((rmb, start, spans)) = conn::begin_recv(sk, skip, len.saturating_sub(done)) else {
         return Ok(0);
     };
@@ -182,7 +259,12 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>, len: usize, done: usize)
         }
     }
     conn::commit_recv(sk, if peek { 0 } else { copied });
-    if fault && copied == 0 && done == 0 {
+    if peek {
+        sk.peeked(copied);
+    } else {
+        sk.unpeeked(copied);
+    }
+    if fault && copied == 0 {
         return Err(EFAULT);
     }
     Ok(copied)
@@ -196,15 +278,31 @@ enum Why {
     Failed,
 }
 
-/// Whether it is in vain to wait for data, and why.
+/// Whether it is in vain to wait for more than the `seen` bytes that are there, and why.
 ///
 /// A stream that was cut off does not end: readers are told of that once, even if a writer has been
 /// given the socket's error before.
-fn no_data(sk: &Sk<SmcSocket>) -> Option<Why> {
-    let cut = sk.cut_told.load(Relaxed) == 0 && conn::failure(sk).is_some();
+fn no_data(sk: &Sk<SmcSocket>, seen: usize) -> Option<Why> {
+    // First of all: whatever shows an end has noted before whether the stream was cut off.
+    let shut = sk.shutdown_mask() & RCV_SHUTDOWN != 0;
+    let status = conn::status(sk);
+    if status.readable > seen {
+        // It has just come, and stands before whatever came with it.
+        return None;
+    }
+    let cut = sk.cut_told.load(Relaxed) == 0 && sk.failure().is_some();
     if sk.err() != 0 || cut {
         return Some(Why::Failed);
     }
-    let ended = conn::status(sk).eof || sk.shutdown_mask() & RCV_SHUTDOWN != 0;
-    ended.then_some(Why::End)
+    (shut || status.eof).then_some(Why::End)
+}
+
+/// The error for a reader: the socket's, or why the stream was cut off.
+fn take_failure(sk: &Sk<SmcSocket>) -> Error {
+    // In this order: the socket's error need not be the one that ended the stream.
+    let failure = sk.failure();
+    if failure.is_some() {
+        sk.cut_told.store(1, Relaxed);
+    }
+    sk.take_err().err().or(failure).unwrap_or(ECONNRESET)
 }

@@ -7,20 +7,23 @@
 
 use kapi::{
     errno::EINVAL,
-    sock::{msg, SendMsg, Sk, SEND_SHUTDOWN},
+    sock::{msg, Completion, SendMsg, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
     util::send_sigpipe, //
 };
 use kernel::prelude::*;
 use smc_proto::{conn::SendFlags, wire::Diagnosis};
 
-use super::{connect, Phase, SmcSocket};
+use super::{connect, with_error_of, Phase, SmcSocket};
 use crate::conn;
 
 /// `sendmsg(2)`.
 pub(super) fn sendmsg(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
     match sk.phase() {
         Phase::Accelerated => accelerated(sk, message),
-        Phase::Fallback => sk.tcp()?.forward_send(message),
+        Phase::Fallback => {
+            let tcp = sk.tcp()?;
+            with_error_of(sk, &tcp, || tcp.forward_send(message))
+        }
         Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
         Phase::Connecting => {
             connected(sk, message.nonblock())?;
@@ -71,6 +74,14 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         sk.ns.stats.urgent();
     }
     conn::note_send(sk, message.len());
+    sk.check_control(message)?;
+    if message.is_empty() {
+        return match open(sk) {
+            Ok(()) => Ok(0),
+            Err(error) => broken(message, error),
+        };
+    }
+    let completion = completion(sk, message)?;
     let mut done = 0;
     while !message.is_empty() {
         if done != 0 && sk.err() != 0 {
@@ -99,11 +110,53 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
                 }
             }
             Err(_) if done != 0 => break,
+            Err(_) if is_first_unheard(sk) => {
+                refused(sk);
+                return Ok(message.len());
+            }
             Err(error) => return broken(message, error),
         }
     }
     sk.ns.stats.send_call(done);
+    // The data is in the ring, and the program's memory free again.
+    if let Some(completion) = completion.filter(|_| done != 0) {
+        completion.copied();
+    }
     Ok(done)
+}
+
+/// Whether this is the first data for a peer that has closed.
+fn is_first_unheard(sk: &Sk<SmcSocket>) -> bool {
+    sk.shutdown_mask() & SEND_SHUTDOWN == 0 && conn::is_unheard(sk)
+}
+
+/// TCP learns that nobody reads at the other end from the answer to data. Programs know it so: what
+/// they send first is taken, and the error meets them at the next call.
+fn refused(sk: &Sk<SmcSocket>) {
+    sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
+    sk.set_err(EPIPE);
+    sk.wake_state_change();
+    sk.wake_error();
+}
+
+/// Whether data may be sent.
+fn open(sk: &Sk<SmcSocket>) -> Result {
+    sk.take_err()?;
+    let shut = sk.shutdown_mask() & SEND_SHUTDOWN != 0 || conn::status(sk).write_shut;
+    if shut && !is_first_unheard(sk) {
+        return Err(EPIPE);
+    }
+    Ok(())
+}
+
+/// What the program is told if it has asked for that, and for sending without a copy. There is one all
+/// the same.
+fn completion(sk: &Sk<SmcSocket>, message: &SendMsg<'_>) -> Result<Option<Completion>> {
+    let asked = message.flags() & msg::ZEROCOPY != 0 && !message.notifies_itself();
+    if !asked || !sk.wants_completions() {
+        return Ok(None);
+    }
+    Completion::new(sk, message.len()).map(Some)
 }
 
 /// Copies as much as fits now, and sends it off. `None` if nothing fits.

@@ -88,7 +88,7 @@ pub(crate) struct Chain<'a> {
     pub(crate) ring: Option<&'a RingMap>,
     /// At most [`MAX_WRITES`].
     pub(crate) writes: &'a [Write],
-    /// At most [`MAX_MESSAGE`] bytes; copied.
+    /// At most [`MAX_MESSAGE`] bytes, or what a transport for version 2 takes; copied.
     pub(crate) message: &'a [u8],
     /// Comes back in [`Upcalls::sent`].
     pub(crate) cookie: u64,

@@ -44,10 +44,14 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use smc_proto::wire::{
-    MtuCode,
-    Psn,
-    QpNum, //
+use smc_proto::{
+    llc,
+    llc_flow::FRAME_MAX,
+    wire::{
+        MtuCode,
+        Psn,
+        QpNum, //
+    },
 };
 
 /// Where completions, and with them all upcalls, run.
@@ -84,6 +88,33 @@ impl Queues {
 
 /// Room for a message of the peer.
 const RECEIVE_LEN: u32 = 64;
+
+/// Which messages go over a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// Those of version 1, all of one length.
+    V1,
+    /// Those of version 2: now and then a long one.
+    V2,
+}
+
+impl Messages {
+    /// The longest that we send.
+    fn send_len(self) -> usize {
+        match self {
+            Self::V1 => MAX_MESSAGE,
+            Self::V2 => MAX_MESSAGE.max(FRAME_MAX),
+        }
+    }
+
+    /// How much longer than usual one of the peer may be.
+    fn receive_more(self) -> u32 {
+        match self {
+            Self::V1 => 0,
+            Self::V2 => (llc::v2::MAX_LEN as u32).saturating_sub(RECEIVE_LEN),
+        }
+    }
+}
 
 /// Passes on what the connection reports.
 struct Events(Arc<dyn Upcalls>);
@@ -123,16 +154,22 @@ const GONE: u8 = 3;
 
 impl Rc {
     /// Makes a transport on `path`. May sleep. It must be shut down.
-    pub(crate) fn new(path: &Path, queues: Queues, upcalls: Arc<dyn Upcalls>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        path: &Path,
+        queues: Queues,
+        messages: Messages,
+        upcalls: Arc<dyn Upcalls>,
+    ) -> Result<Arc<Self>> {
         let config = Config {
             owner: c"smc_r",
             poll: POLL,
             slots: queues.slots,
             reserved: RESERVED,
-            message_len: MAX_MESSAGE as u32,
+            message_len: messages.send_len() as u32,
             receives: queues.receives,
             receive_len: RECEIVE_LEN,
             service: path.service,
+            receive_more: messages.receive_more(),
         };
         let device = path.device.ib()?;
         let connection = Connection::new(

@@ -65,7 +65,7 @@ verify() {
 rootfs_key() { script_key "$env_dir/make-rootfs" "$env_dir/packages"; }
 # Trees with other package lists may be in use by another checkout: each has a folder of its own.
 rootfs=$SMC_CACHE/rootfs-$(rootfs_key)
-kernel_key() { script_key "$env_dir/prepare-kernel"; }
+kernel_key() { script_key "$env_dir/prepare-kernel" "$env_dir/rust-metadata"; }
 
 # Kernels of our own: see build-kernel.
 own_kernels() {

@@ -71,6 +71,8 @@ pub mod own {
     pub const FALLBACK_GET: u8 = 7;
     pub const DRAIN: u8 = 10;
     pub const DRAIN_GET: u8 = 11;
+    pub const PEER_GET: u8 = 12;
+    pub const PEER_FLUSH: u8 = 13;
     pub const LINK_UP: u8 = 32;
     pub const LINK_DOWN: u8 = 33;
     pub const GROUP_ADDED: u8 = 34;
@@ -97,6 +99,8 @@ pub mod own {
         pub const DEVICE_PORT: u16 = 19;
         pub const UNDO: u16 = 20;
         pub const CONNECTIONS: u16 = 21;
+        pub const AGE: u16 = 22;
+        pub const LEFT: u16 = 23;
     }
 }
 
@@ -221,6 +225,7 @@ impl Reason {
             0x0202_0000 => "timeout in the ADD LINK exchange",
             0x0300_0000 => "configuration error",
             0x0301_0000 => "peer did not send the SMC option",
+            0x0301_0001 => "SMC failed with this peer a short time ago",
             0x0302_0000 => "connection uses IPsec",
             0x0303_0000 => "no SMC device",
             0x0303_0001 => "no SMC-D device",
@@ -270,6 +275,7 @@ impl Reason {
                 "load the module on the peer and use SMC sockets there (`smc_run PROGRAM`); \
                  a firewall in between may remove TCP option 254"
             }
+            0x0301_0001 => "`smcctl peers` shows why and for how long, `smcctl peers --flush` forgets it",
             0x0302_0000 => "exempt the connection from IPsec",
             0x0303_0000 | 0x0303_0002 => {
                 "give the interface an RDMA port of its network: see `smcctl devices`, \

@@ -17,7 +17,6 @@ from .console import Console
 
 TOP = Path(__file__).resolve().parents[3]
 CACHE = Path(os.environ.get("SMC_CACHE") or Path.home() / ".cache/smc-rs")
-QEMU = "qemu-system-x86_64"
 # LA57 makes KASAN report a wild access at boot; the others are slow when emulated.
 EMULATED_CPU = "max,la57=off,erms=off,fsrm=off,smap=off"
 
@@ -67,6 +66,17 @@ def _rootfs():
     return path
 
 
+def _emulator():
+    """The beginning of QEMU's command line: the one of the root file system, so that all hosts have the
+    same, with its own libraries."""
+    usr = _rootfs() / "usr"
+    libraries = usr / "lib/x86_64-linux-gnu"
+    os.environ["QEMU_MODULE_DIR"] = str(libraries / "qemu")
+    command = [usr / "lib64/ld-linux-x86-64.so.2", "--library-path", libraries]
+    command += [usr / "bin/qemu-system-x86_64", "-L", usr / "share/qemu", "-L", usr / "share/seabios"]
+    return [str(word) for word in command] + ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+
+
 def _archive(kernel):
     root = _rootfs()
     modules = kernel / "lib/modules" / kernel.name
@@ -96,8 +106,8 @@ def accelerator(kernel):
     )
     image = CACHE / f"kvm-probe.{os.getpid()}"
     image.write_bytes(tiny)
-    command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "256"]
-    command += ["-accel", "kvm", "-cpu", "host", "-kernel", str(kernel / "vmlinuz")]
+    command = _emulator()
+    command += ["-m", "256", "-accel", "kvm", "-cpu", "host", "-kernel", str(kernel / "vmlinuz")]
     command += ["-initrd", str(image), "-append", "panic=-1 quiet"]
     answer = "tcg"
     try:
@@ -117,6 +127,12 @@ def accelerator(kernel):
     return answer
 
 
+def cables(count, router):
+    """The cables of a run: roles and card numbers of both ends. The router has one to a further card of each."""
+    found = [(("a", n), ("b", n)) for n in range(count)]
+    return found + [((role, count), ("r", n)) for n, role in enumerate("ab") if router]
+
+
 class Guest:
     """One guest: `start`, then read `output` until `ended`."""
 
@@ -133,6 +149,7 @@ class Guest:
         self.errors = folder / f"qemu-{role}.log"
         self.process = None
         self.started = None
+        self.is_off = False
         self._peers = peers
         self._monitor = folder / f"monitor-{role}"
 
@@ -148,10 +165,11 @@ class Guest:
             size = shutil.get_terminal_size()
             append += ["smc_shell=1", f"smc_rows={size.lines}", f"smc_cols={size.columns}"]
             append += [f"smc_term={os.environ.get('TERM', 'linux')}"]
+        if o.router:
+            append += [f"smc_router={o.nics}"]
         append += o.append
         # A guest does not outlive whoever started it.
-        args = ["setpriv", "--pdeathsig", "KILL", QEMU]
-        args += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+        args = ["setpriv", "--pdeathsig", "KILL"] + _emulator()
         # On a busy host the PIT is emulated so late that a kernel which measures the TSC by it gets a clock
         # that runs many times too fast; without a PIT it takes the HPET, which is right or not used.
         machine = "q35" if accel == "kvm" else "q35,pit=off"
@@ -162,7 +180,7 @@ class Guest:
             args += ["-accel", "tcg,thread=multi", "-cpu", EMULATED_CPU]
         args += ["-kernel", str(kernel / "vmlinuz"), "-initrd", str(_archive(kernel))]
         args += ["-append", " ".join(append)]
-        args += ["-chardev", f"file,id=log,path={self.console.path}", "-serial", "chardev:log"]
+        args += ["-chardev", f"file,id=log,path={self.console.path},append=on", "-serial", "chardev:log"]
         args += ["-chardev", "stdio,id=out,signal=off", "-device", "virtio-serial-pci"]
         args += ["-device", "virtconsole,chardev=out", "-device", "virtio-rng-pci"]
         shares = (
@@ -178,21 +196,27 @@ class Guest:
             args += ["-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap{extra}"]
             args += ["-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
         if len(self._peers) > 1:
-            other = next(p for p in self._peers if p != self.role)
-            for n in range(o.nics):
-                here, there = (self.folder / f"nic{n}-{r}" for r in (self.role, other))
-                mac = f"52:54:00:77:0{n}:0{1 if self.role == 'a' else 2}"
+            for n, other in sorted(self._cards()):
+                here, there = (self.folder / f"nic{number}-{role}" for role, number in ((self.role, n), other))
+                mac = f"52:54:00:77:0{n}:0{'.abr'.index(self.role)}"
                 args += ["-netdev", f"dgram,id=net{n},local.type=unix,local.path={here},"
                          f"remote.type=unix,remote.path={there}"]
                 mtu = f",host_mtu={o.mtu}" if o.mtu else ""
-                args += ["-device", f"virtio-net-pci,id=nic{n},netdev=net{n},mac={mac}{mtu}"]
+                args += ["-device", f"virtio-net-pci,id=nic{n},netdev=net{n},romfile=,mac={mac}{mtu}"]
             args += ["-qmp", f"unix:{self._monitor},server=on,wait=off"]
         return args
 
+    def _cards(self):
+        """Its cards: number, and the other end."""
+        for one, other in cables(self.options.nics, self.options.router):
+            for (role, number), end in ((one, other), (other, one)):
+                if role == self.role:
+                    yield number, end
+
     def start(self, shell=False):
-        """Boots it."""
-        if not shutil.which(QEMU):
-            raise SetupError(f"{QEMU} is not installed: run tools/env/prerequisites")
+        """Boots it, once it is off."""
+        if self.process:
+            self.process.wait(60)
         stdio = None if shell else subprocess.PIPE
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(
@@ -202,6 +226,19 @@ class Guest:
                 stderr=errors,
             )
         self.started = time.monotonic()
+        self.is_off = False
+        (self.own / "leave").unlink(missing_ok=True)
+
+    def power_off(self):
+        """Takes its power away; `start` boots it again. What its peer sends goes nowhere, until then."""
+        self.is_off = True
+        self.process.kill()
+        self.process.wait()
+
+    def let_leave(self):
+        """Allows it to switch itself off, in whatever order its kernel does that."""
+        self.is_off = True
+        (self.own / "leave").touch()
 
     def cable(self, card, plugged):
         """Pulls a cable or plugs it in: the guest sees it, its peer only that nothing comes any more."""

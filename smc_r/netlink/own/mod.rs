@@ -8,6 +8,7 @@
 
 mod drain;
 mod fallback;
+mod peer;
 mod rule;
 
 use core::net::IpAddr;
@@ -30,6 +31,8 @@ pub(crate) mod command {
     pub(crate) const FALLBACK_GET: u8 = 7;
     pub(crate) const DRAIN: u8 = 10;
     pub(crate) const DRAIN_GET: u8 = 11;
+    pub(crate) const PEER_GET: u8 = 12;
+    pub(crate) const PEER_FLUSH: u8 = 13;
     pub(crate) const LINK_UP: u8 = 32;
     pub(crate) const LINK_DOWN: u8 = 33;
     pub(crate) const GROUP_ADDED: u8 = 34;
@@ -59,6 +62,8 @@ pub(crate) mod attr {
     pub(crate) const DEVICE_PORT: u16 = 19;
     pub(crate) const UNDO: u16 = 20;
     pub(crate) const CONNECTIONS: u16 = 21;
+    pub(crate) const AGE: u16 = 22;
+    pub(crate) const LEFT: u16 = 23;
 }
 
 /// The place of the group `events` among those of the family.
@@ -120,6 +125,11 @@ impl genl::Family for OwnFamily {
             .doit(drain::drain)
             .admin(),
         Op::new(command::DRAIN_GET).strict().dump(drain::list),
+        Op::new(command::PEER_GET).strict().dump(peer::list),
+        Op::new(command::PEER_FLUSH)
+            .strict()
+            .doit(peer::flush)
+            .net_admin(),
     ];
 }
 

@@ -152,8 +152,10 @@ impl Conn {
         self.step(Event::LocalAbort);
         if self.tx.sent < Fin::Closed {
             self.want = Fin::Abort;
+            self.reset_tcp |= error != ConnError::Aborted;
+        } else {
+            self.reset_tcp = true;
         }
-        self.reset_tcp = true;
         events.readable = true;
         events.writable = true;
         events.changed = true;

@@ -25,11 +25,56 @@ use crate::{
 impl Conn {
     /// A CDC message with our token came in.
     ///
-    /// `byte_at` reads the byte at an offset of our element; it is called at most once, for an
-    /// urgent byte.
-    pub fn handle_cdc(&mut self, cdc: &Cdc, byte_at: impl FnOnce(u32) -> u8) -> Events {
-        let mut byte_at = Some(byte_at);
-        self.take_cdc(cdc, &mut |offset| byte_at.take().map_or(0, |f| f(offset)))
+    /// `byte_at` reads the byte at an offset of our element, for urgent bytes.
+    pub fn handle_cdc(&mut self, cdc: &Cdc, mut byte_at: impl FnMut(u32) -> u8) -> Events {
+        let mut events = self.take_cdc(cdc, &mut byte_at);
+        // The last one that was missing may have come.
+        if let Some(held) = self.held.filter(|_| self.awaited.is_none()) {
+            self.held = None;
+            events.merge(self.take_cdc(&held, &mut byte_at));
+        }
+        events
+    }
+
+    /// Tells whether the link group has more than one link, whose messages may come in another order
+    /// than they were sent in. Then a failover validation ([`Violation::DataLost`]) is not judged
+    /// before [`Conn::handle_drained`].
+    pub fn set_several_links(&mut self, on: bool) {
+        self.several_links = on;
+    }
+
+    /// All messages which came over links that are gone have been handed over: what is still missing
+    /// is lost.
+    pub fn handle_drained(&mut self) -> Events {
+        let mut events = Events::default();
+        if self.awaited.take().is_some() {
+            self.held = None;
+            self.violate(Violation::DataLost, &mut events);
+        }
+        events
+    }
+
+    /// Whether messages are awaited which the peer sent over another link, before those that came
+    /// in last.
+    pub fn is_awaiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// Keeps a message until those in front of it have come. Each carries the whole state, but for
+    /// urgent data, behind which nothing is sent.
+    fn hold(&mut self, cdc: &Cdc) {
+        let mut newest = *cdc;
+        if let Some(held) = self.held {
+            if cdc.seq.wrapping_sub(held.seq) >= 0x8000 {
+                return;
+            }
+            if held.prod == cdc.prod {
+                newest.prod_flags.urgent_present |= held.prod_flags.urgent_present;
+                newest.prod_flags.urgent_pending |= held.prod_flags.urgent_pending;
+            }
+            newest.prod_flags.update_requested |= held.prod_flags.update_requested;
+        }
+        self.held = Some(newest);
     }
 
     /// As [`Conn::handle_cdc`], compiled once and here.
@@ -42,8 +87,14 @@ impl Conn {
         }
         let ahead = cdc.seq.wrapping_sub(self.rx_seq);
         if cdc.prod_flags.failover {
-            // Only says what was sent last; anything missing here is lost.
-            if ahead != 0 && ahead < 0x8000 {
+            // Only says what was sent last; anything missing here is lost, or late.
+            if ahead == 0 || ahead >= 0x8000 {
+                return events;
+            }
+            if self.several_links {
+                let later = |old: u16| old.wrapping_sub(cdc.seq) < 0x8000;
+                self.awaited = Some(self.awaited.filter(|old| later(*old)).unwrap_or(cdc.seq));
+            } else {
                 self.violate(Violation::DataLost, &mut events);
             }
             return events;
@@ -51,6 +102,17 @@ impl Conn {
         if ahead >= 0x8000 {
             events.dropped = true;
             return events;
+        }
+        if let Some(awaited) = self.awaited {
+            let behind = cdc.seq.wrapping_sub(awaited);
+            if behind != 0 && behind < 0x8000 {
+                self.hold(cdc);
+                events.held = true;
+                return events;
+            }
+            if behind == 0 {
+                self.awaited = None;
+            }
         }
         self.rx_seq = cdc.seq;
         self.rx_prod_flags = cdc.prod_flags;

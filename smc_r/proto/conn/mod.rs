@@ -56,6 +56,7 @@ use core::fmt;
 
 use crate::{
     cdc::{
+        Cdc,
         ProdFlags,
         StateFlags, //
     },
@@ -179,8 +180,21 @@ pub struct Events {
     pub changed: bool,
     /// The message was old or for a connection that is over, and had no effect.
     pub dropped: bool,
+    /// The message has no effect yet: some that were sent before it are still to come.
+    pub held: bool,
     /// The peer broke the protocol; the connection is being aborted. For the log and counters.
     pub violation: Option<Violation>,
+}
+
+impl Events {
+    /// Adds what a second call changed.
+    fn merge(&mut self, other: Self) {
+        self.readable |= other.readable;
+        self.writable |= other.writable;
+        self.urgent |= other.urgent;
+        self.changed |= other.changed;
+        self.violation = self.violation.or(other.violation);
+    }
 }
 
 /// Everything that the diagnosis interface shows of a connection.
@@ -308,6 +322,12 @@ pub struct Conn {
     received: Position,
     consumed: Position,
     rx_seq: u16,
+    /// Number of the last message that the peer is sure to have got through over another link, if
+    /// it has not come yet.
+    awaited: Option<u16>,
+    /// What came meanwhile.
+    held: Option<Cdc>,
+    several_links: bool,
     rx_fin: Fin,
     peer_blocked: bool,
     rx_prod_flags: ProdFlags,
@@ -390,6 +410,9 @@ impl Conn {
             received: Position::start(own),
             consumed: Position::start(own),
             rx_seq: 0,
+            awaited: None,
+            held: None,
+            several_links: false,
             rx_fin: Fin::None,
             peer_blocked: false,
             rx_prod_flags: ProdFlags::default(),
@@ -422,9 +445,13 @@ impl Conn {
         self.error
     }
 
-    /// Whether the TCP connection is to be reset, rather than closed with a FIN.
+    /// Whether the TCP connection is to be reset now, rather than closed with a FIN.
+    ///
+    /// If it is the application that gives up the connection, the reset follows the A: it must not
+    /// overtake data that was sent before, which the peer may still read, as with TCP.
     pub fn reset_tcp(&self) -> bool {
-        self.reset_tcp || self.tx.sent == Fin::Abort
+        let told = self.down || self.confirmed_fin == Fin::Abort;
+        self.reset_tcp || (told && self.tx.sent == Fin::Abort)
     }
 
     /// Whether everything is over: nothing is in flight or owed, nothing can be read, and the

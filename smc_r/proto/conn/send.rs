@@ -128,6 +128,17 @@ impl Conn {
         self.want != Fin::None || self.rx_fin >= Fin::Closed || self.is_over()
     }
 
+    /// Whether the application could send, if only the peer had not closed both directions.
+    pub fn is_unheard(&self) -> bool {
+        self.want == Fin::None && self.rx_fin == Fin::Closed && !self.is_over()
+    }
+
+    /// Whether something was posted that is not confirmed yet. Without, a connection may move to
+    /// another link which is better ([`Conn::handle_failover`]) although its own works.
+    pub fn is_in_flight(&self) -> bool {
+        !self.flight.is_empty()
+    }
+
     /// Whether all that was accepted, and what ends it, has been sent and confirmed: what a close
     /// that lingers waits for.
     pub fn is_drained(&self) -> bool {

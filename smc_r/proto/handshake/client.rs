@@ -292,6 +292,10 @@ impl Rendezvous for Client {
         self.io.outgoing()
     }
 
+    fn heard(&self) -> bool {
+        self.io.heard()
+    }
+
     fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }

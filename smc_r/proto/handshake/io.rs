@@ -48,6 +48,7 @@ pub(super) struct Io {
     actions: [Option<Action>; ACTIONS_MAX],
     deadline: Option<Time>,
     eof: bool,
+    heard: bool,
 }
 
 /// What the stream brought.
@@ -74,6 +75,7 @@ impl Io {
             actions: [None; ACTIONS_MAX],
             deadline: None,
             eof: false,
+            heard: false,
         }
     }
 
@@ -94,6 +96,7 @@ impl Io {
             Ok(None) => Incoming::Nothing,
             Ok(Some(message)) => {
                 self.assembler = Assembler::new();
+                self.heard = true;
                 Incoming::Message(message)
             }
             Err(error) => match error.reaction() {
@@ -101,6 +104,11 @@ impl Io {
                 _ => Incoming::Damaged(error),
             },
         }
+    }
+
+    /// Whether a valid message has come.
+    pub(super) fn heard(&self) -> bool {
+        self.heard
     }
 
     pub(super) fn outgoing(&self) -> &[u8] {

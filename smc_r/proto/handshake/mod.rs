@@ -20,6 +20,7 @@
 mod client;
 mod io;
 mod server;
+mod trouble;
 mod v2;
 
 use core::fmt;
@@ -53,6 +54,7 @@ pub use io::{
     OUTGOING_MAX, //
 };
 pub use server::Server;
+pub use trouble::Trouble;
 pub use v2::{
     accept_subsequent,
     OwnV2,
@@ -281,6 +283,9 @@ pub trait Rendezvous {
 
     /// The CLC message to send on [`Action::Send`].
     fn outgoing(&self) -> &[u8];
+
+    /// True once the peer has sent a valid CLC message.
+    fn heard(&self) -> bool;
 
     /// True once the outcome (established, fallback or failure) has been decided.
     fn is_over(&self) -> bool;

@@ -339,6 +339,10 @@ impl Rendezvous for Server {
         self.io.outgoing()
     }
 
+    fn heard(&self) -> bool {
+        self.io.heard()
+    }
+
     fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }

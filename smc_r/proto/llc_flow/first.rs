@@ -3,7 +3,11 @@
 //! The first contact: CONFIRM LINK and ADD LINK (RFC 7609 section 3.5.1.6, appendices C.2 to C.8).
 
 use super::{
-    links::Link,
+    links::{
+        Link,
+        Stage,
+        Wish, //
+    },
     Event,
     Flow,
     LinkFailure,
@@ -15,6 +19,7 @@ use crate::{
     group::{
         LinkEnd,
         LinkIx,
+        PeerTable,
         Role,
         MAX_LINKS, //
     },
@@ -23,6 +28,7 @@ use crate::{
         LinkResult, //
     },
     llc::{
+        v2::RTokenPairWire,
         AddLink,
         AddLinkLayout,
         ConfirmLink,
@@ -102,7 +108,9 @@ impl Flow {
         if self.phase != Phase::New {
             return;
         }
-        let mut link = Link::new(local, peer, now);
+        self.clock = now;
+        let mut link = Link::new(Stage::Active, None, Some(peer), now);
+        link.local = Some(local);
         let until = match self.params.role {
             Role::Client => now.after(self.params.timing.confirm_link_request),
             Role::Server => {
@@ -138,15 +146,21 @@ impl Flow {
     }
 
     /// Our side of CONFIRM LINK.
-    fn confirm_link(&self, link: &Link, reply: bool) -> Option<Llc> {
+    pub(super) fn confirm_link(&self, link: &Link, reply: bool) -> Option<Llc> {
+        let local = link.local?;
+        let number = link.number?;
+        // The names of further links differ in the last byte.
+        let [a, b, c, d] = self.params.user_id.to_be_bytes();
+        let further = number.get().saturating_sub(1);
+        let user_id = [a, b, c, d.wrapping_add(further)];
         Some(Llc::ConfirmLink(ConfirmLink {
             reply,
             no_eye_catcher: true,
-            mac: link.local.mac,
-            gid: link.local.gid,
-            qp: link.local.qp,
-            link: link.number?,
-            user_id: self.params.user_id.to_be_bytes(),
+            mac: local.mac,
+            gid: local.gid,
+            qp: local.qp,
+            link: number,
+            user_id,
             max_links: self.max_links,
             max_connections: match self.params.version {
                 Version::One => 0,
@@ -163,17 +177,25 @@ impl Flow {
             (true, Role::Server, Phase::Confirming { .. }) => {
                 self.handle_confirm_link_reply(at, message, now);
             }
+            (_, _, Phase::Active | Phase::Joining) => {
+                self.handle_confirm_further(at, message, now);
+            }
             _ => self.drop_message(),
         }
     }
 
     /// What must be true of the peer's side of CONFIRM LINK.
-    fn check_confirm_link(&self, at: LinkIx, message: &ConfirmLink) -> Result<(), Diagnosis> {
+    pub(super) fn check_confirm_link(
+        &self,
+        at: LinkIx,
+        message: &ConfirmLink,
+    ) -> Result<(), Diagnosis> {
         if !message.no_eye_catcher {
             return Err(Diagnosis::EYE_CATCHER);
         }
         let same = self.link(at).is_some_and(|link| {
-            link.peer.same_port(message.mac, message.gid) && link.peer.qp == message.qp
+            link.peer
+                .is_some_and(|end| end.same_port(message.mac, message.gid) && end.qp == message.qp)
         });
         if same {
             Ok(())
@@ -227,11 +249,15 @@ impl Flow {
         if self.max_links < 2 {
             return self.complete(now);
         }
-        self.offer_link(at, now);
+        if !self.several {
+            return self.offer_link(at, now);
+        }
+        self.phase = Phase::Joining;
+        self.begin_add(now);
     }
 
     /// Server: sends ADD LINK, which the client waits for even if there is nothing to offer.
-    fn offer_link(&mut self, at: LinkIx, now: Time) {
+    pub(super) fn offer_link(&mut self, at: LinkIx, now: Time) {
         let taken = self.link_number(at);
         let number = self.numbers.next(|number| Some(number) == taken);
         let Some(offered) = self.offered.as_mut() else {
@@ -257,36 +283,54 @@ impl Flow {
         };
     }
 
-    pub(super) fn handle_add_link(&mut self, at: LinkIx, message: &AddLink, now: Time) {
+    pub(super) fn handle_add_link(
+        &mut self,
+        at: LinkIx,
+        message: &AddLink,
+        pairs: &[RTokenPairWire],
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) {
         match (message.reply, self.params.role, self.phase) {
-            (false, Role::Client, Phase::Adding { .. }) => {
-                self.answer_add_link(at, message);
-                self.complete(now);
+            (false, Role::Client, Phase::Adding { .. } | Phase::Joining | Phase::Active) => {
+                if message.link.is_some_and(|link| self.is_in_use(link)) {
+                    return self.violation(at, now);
+                }
+                let first = matches!(self.phase, Phase::Adding { .. });
+                if first {
+                    self.phase = Phase::Joining;
+                }
+                if !self.take_offer(at, message, pairs, peers, now) {
+                    // In an active group, the server tries again later.
+                    self.reject_add_link(at, message);
+                    self.go_on(now);
+                }
             }
-            // The server tries again later.
-            (false, Role::Client, Phase::Active) => self.answer_add_link(at, message),
             (true, Role::Server, Phase::Adding { .. }) => {
                 self.handle_add_link_reply(at, message, now);
             }
-            // A client's hint would be followed by an offer if we had something to offer.
+            (true, Role::Server, Phase::Active | Phase::Joining) => {
+                self.offer_answered(at, message, pairs, peers, now);
+            }
+            // A client's hint.
+            (false, Role::Server, Phase::Active) if self.take_hint(now) => {}
             _ => self.drop_message(),
         }
     }
 
-    /// Client: answers an offer. There is no second port yet, and no room for a second link.
-    fn answer_add_link(&mut self, at: LinkIx, message: &AddLink) {
-        let view = AddLinkView {
-            same_server_port: self
-                .link(at)
-                .is_some_and(|link| link.peer.same_port(message.mac, message.gid)),
-            spare_client_port: false,
-            has_asymmetric: false,
-            room: false,
-            mtu_valid: message.mtu.is_some(),
-        };
-        let reason = match view.answer() {
-            AddLinkAnswer::InvalidMtu => Reject::Mtu,
-            _ => Reject::NoPath,
+    /// True if a link has this number, other than the one that is just being added.
+    fn is_in_use(&self, number: LinkNum) -> bool {
+        self.by_number(number)
+            .and_then(|link| self.link(link))
+            .is_some_and(|link| link.stage == Stage::Active)
+    }
+
+    /// Client: rejects an offer.
+    fn reject_add_link(&mut self, at: LinkIx, message: &AddLink) {
+        let reason = if message.mtu.is_none() {
+            Reject::Mtu
+        } else {
+            Reject::NoPath
         };
         self.counters.refused = self.counters.refused.saturating_add(1);
         self.send(at, &Llc::AddLink(message.rejection(reason)), None);
@@ -301,7 +345,12 @@ impl Flow {
         match number {
             Some(number) if message.link == Some(number) => {
                 // The client has connected a queue pair to nothing, and waits for us to go on.
-                self.delete_link(number, None, true, DeleteReason::PROGRAM, now);
+                let wish = Wish {
+                    number,
+                    orderly: true,
+                    reason: DeleteReason::PROGRAM,
+                };
+                self.send_delete(wish, None, at, now);
                 self.complete(now);
             }
             _ => self.violation(at, now),
@@ -309,13 +358,13 @@ impl Flow {
     }
 
     /// The first contact has succeeded.
-    fn complete(&mut self, now: Time) {
+    pub(super) fn complete(&mut self, now: Time) {
         self.phase = Phase::Active;
         if let Some(Offered { reserved: true, .. }) = self.offered.take() {
             self.event(Event::SpareFree);
         }
         self.event(Event::FirstContact(LinkResult::Up));
-        self.start_delete(now);
+        self.go_on(now);
     }
 
     pub(super) fn confirm_link_timed_out(&mut self, delivered: bool) {

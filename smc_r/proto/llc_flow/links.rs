@@ -4,6 +4,11 @@
 //! 3.5.4, 3.5.5.1 and 4.5.3, appendix C.7.1).
 
 use super::{
+    change::{
+        Adding,
+        Change,
+        Step, //
+    },
     DownReason,
     Event,
     Exchange,
@@ -11,7 +16,8 @@ use super::{
     LinkFailure,
     Note,
     Phase,
-    ShutDown, //
+    ShutDown,
+    WISHES_MAX, //
 };
 use crate::{
     group::{
@@ -36,16 +42,32 @@ use crate::{
 /// One link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
+    pub(super) stage: Stage,
+    /// It shares a port with another link.
+    pub(super) asymmetric: bool,
     /// None until the server's CONFIRM LINK request arrived.
     pub(super) number: Option<LinkNum>,
-    pub(super) local: LinkEnd,
-    pub(super) peer: LinkEnd,
+    /// None until our driver has named it.
+    pub(super) local: Option<LinkEnd>,
+    /// None until the peer has named it.
+    pub(super) peer: Option<LinkEnd>,
     /// None until the peer's CONFIRM LINK arrived.
     pub(super) peer_user_id: Option<[u8; 4]>,
     /// When something was received last.
     pub(super) last_received: Time,
     /// The TEST LINK request that awaits its reply.
     pub(super) probe: Option<Probe>,
+}
+
+/// Where a link is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is being added.
+    New,
+    /// It carries messages.
+    Active,
+    /// It carries nothing any more, and waits for the peer to delete it, too.
+    Leaving,
 }
 
 /// A TEST LINK request under way.
@@ -55,29 +77,37 @@ pub(super) struct Probe {
     until: Time,
 }
 
-/// Server: a DELETE LINK exchange under way.
+/// A link that has to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Deleting {
-    number: LinkNum,
-    /// The link, or nothing if the client accepted an offer of ours that we do not want any more.
-    link: Option<LinkIx>,
-    reason: DeleteReason,
+pub(super) struct Wish {
+    pub(super) number: LinkNum,
+    pub(super) orderly: bool,
+    pub(super) reason: DeleteReason,
+}
+
+/// Client: a wish that the server was told, and has not fulfilled yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ask {
+    wish: Wish,
+    /// The link that carried it.
+    via: LinkIx,
+    /// The server has to know the link: without an answer there is something wrong with `via`.
+    hard: bool,
     until: Time,
 }
 
-/// Server: a client's request to delete a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wish {
-    number: LinkNum,
-    orderly: bool,
-    reason: DeleteReason,
-}
-
 impl Link {
-    pub(super) const fn new(local: LinkEnd, peer: LinkEnd, now: Time) -> Self {
+    pub(super) const fn new(
+        stage: Stage,
+        number: Option<LinkNum>,
+        peer: Option<LinkEnd>,
+        now: Time,
+    ) -> Self {
         Self {
-            number: None,
-            local,
+            stage,
+            asymmetric: false,
+            number,
+            local: None,
             peer,
             peer_user_id: None,
             last_received: now,
@@ -85,6 +115,9 @@ impl Link {
         }
     }
 }
+
+/// Sends that have to be possible for a message that can wait.
+const SPARE_SENDS: usize = 6;
 
 impl Flow {
     // TEST LINK
@@ -100,11 +133,17 @@ impl Flow {
         let Some(link) = self.link(at).copied() else {
             return;
         };
+        if link.stage != Stage::Active {
+            return;
+        }
         match link.probe {
             Some(probe) if probe.until <= now => {
                 self.fail_link(at, LinkFailure::Timeout(Exchange::TestLink), now);
             }
-            None if timing.test_link != 0 && link.last_received.after(timing.test_link) <= now => {
+            None if timing.test_link != 0
+                && link.last_received.after(timing.test_link) <= now
+                && self.sends.room() > SPARE_SENDS =>
+            {
                 self.probes = self.probes.wrapping_add(1);
                 let data =
                     ((u128::from(self.params.seed) << 64) | u128::from(self.probes)).to_be_bytes();
@@ -121,7 +160,9 @@ impl Flow {
 
     pub(super) fn links_deadline(&self) -> Option<Time> {
         let span = self.params.timing.test_link;
-        self.links.iter().flatten().fold(None, |first, link| {
+        let active = self.links.iter().flatten();
+        let active = active.filter(|link| link.stage == Stage::Active);
+        active.fold(None, |first, link| {
             let deadline = match link.probe {
                 Some(probe) => Some(probe.until),
                 None if span != 0 => Some(link.last_received.after(span)),
@@ -154,7 +195,7 @@ impl Flow {
 
     pub(super) fn handle_delete_link(&mut self, at: LinkIx, message: &DeleteLink, now: Time) {
         match (message.reply, message.all, message.link) {
-            (true, false, Some(number)) => self.handle_deleted(number, now),
+            (true, false, Some(number)) => self.handle_deleted(number, message.reason, now),
             (true, ..) => self.drop_message(),
             (false, true, _) => self.handle_delete_all(message, now),
             (false, false, number) => match self.params.role {
@@ -169,15 +210,14 @@ impl Flow {
         match (self.phase, self.params.role) {
             (Phase::Active, Role::Server) => {
                 let reason = message.reason;
-                self.end(
-                    DownReason::PeerDeleted(reason),
-                    Some(reason),
-                    message.orderly,
-                    now,
-                );
+                let down = DownReason::PeerDeleted(reason);
+                let words = Some((reason, message.orderly));
+                let via = self.carrier().unwrap_or(LinkIx::FIRST);
+                self.end(down, words, via, now);
             }
             (Phase::Active, Role::Client) => {
-                self.end(DownReason::PeerDeleted(message.reason), None, false, now);
+                let down = DownReason::PeerDeleted(message.reason);
+                self.end(down, None, LinkIx::FIRST, now);
             }
             _ => self.first_contact_failed(LinkFailure::Violation, true),
         }
@@ -191,30 +231,66 @@ impl Flow {
         number: Option<LinkNum>,
         now: Time,
     ) {
-        let known = number.is_some_and(|number| self.by_number(number).is_some());
-        let reason = if known {
-            DeleteReason::DONE
-        } else {
-            DeleteReason::NO_SUCH_LINK
+        let asked = number.is_some_and(|number| self.fulfil(number));
+        let link = number.and_then(|number| self.by_number(number));
+        let reply = |reason| {
+            Llc::DeleteLink(DeleteLink {
+                reply: true,
+                reason,
+                ..*message
+            })
         };
-        let reply = Llc::DeleteLink(DeleteLink {
-            reply: true,
-            reason,
-            ..*message
-        });
-        match (known, self.phase) {
-            (false, _) => self.send(at, &reply, None),
-            (true, Phase::Active) => {
-                // It is the last one.
-                self.sends.clear();
-                self.own.clear();
-                self.send(at, &reply, Some(Note::Last));
-                self.event(Event::Down(DownReason::PeerDeleted(message.reason)));
+        let Some(link) = link else {
+            // One that we have given up ourselves, or none.
+            let reason = if asked {
+                DeleteReason::DONE
+            } else {
+                DeleteReason::NO_SUCH_LINK
+            };
+            self.send(at, &reply(reason), None);
+            return self.go_on(now);
+        };
+        let down = DownReason::PeerDeleted(message.reason);
+        let last = self.is_active(link) && self.other_carrier(link).is_none();
+        match self.phase {
+            Phase::Active | Phase::Joining if !last => {
+                self.send(at, &reply(DeleteReason::DONE), None);
+                self.drop_link(link, down, now);
+                self.go_on(now);
+            }
+            Phase::Active => {
+                self.clear();
+                self.send(at, &reply(DeleteReason::DONE), Some(Note::Last));
+                self.event(Event::Down(down));
                 self.phase = Phase::Ending {
                     until: now.after(self.params.timing.last_send),
+                    via: at,
+                    words: None,
                 };
             }
-            (true, _) => self.first_contact_failed(LinkFailure::Violation, true),
+            _ => self.first_contact_failed(LinkFailure::Violation, true),
+        }
+    }
+
+    /// Client: a link that the server has deleted, whatever it was.
+    fn drop_link(&mut self, link: LinkIx, down: DownReason, now: Time) {
+        match self.link(link).map(|link| link.stage) {
+            Some(Stage::Active) => {
+                self.take_down(link, down);
+                self.lose_exchanges(link, now);
+                self.remove_link(link);
+                self.event(Event::LinkGone(link));
+            }
+            Some(Stage::New) => {
+                let made = self.adding() != Some(Adding::Make);
+                self.change = None;
+                self.remove_link(link);
+                if made {
+                    self.event(Event::LinkGone(link));
+                }
+            }
+            Some(Stage::Leaving) => self.remove_link(link),
+            None => {}
         }
     }
 
@@ -226,21 +302,34 @@ impl Flow {
         number: Option<LinkNum>,
         now: Time,
     ) {
-        let being_deleted = self
-            .deleting
-            .is_some_and(|deleting| Some(deleting.number) == number);
-        match number {
+        let being_deleted = number.is_some_and(|number| {
+            self.change.is_some_and(|change| {
+                change.number == number && matches!(change.step, Step::Delete(_))
+            }) || self.wishes.iter().any(|wish| wish.number == number)
+        });
+        let found = number.and_then(|number| Some((number, self.by_number(number)?)));
+        match found {
             // Just being cleaned up (RFC 7609 appendix C.7.1).
-            Some(_) if being_deleted => self.drop_message(),
-            Some(number) if self.by_number(number).is_some() => {
-                self.waiting_delete = Some(Wish {
+            _ if being_deleted => self.drop_message(),
+            Some((_, link)) if self.change.is_some_and(|change| change.link == Some(link)) => {
+                // The client could not complete what we are adding.
+                self.abort_add(message.reason, now);
+            }
+            Some((number, link)) => {
+                self.wishes.push(Wish {
                     number,
                     orderly: message.orderly,
                     reason: message.reason,
                 });
-                self.start_delete(now);
+                // It is dead on the other side: what goes over it is lost.
+                let usable = matches!(self.phase, Phase::Active) && self.is_active(link);
+                if usable && !message.orderly && self.other_carrier(link).is_some() {
+                    self.take_down(link, DownReason::PeerDeleted(message.reason));
+                    self.lose_exchanges(link, now);
+                }
+                self.go_on(now);
             }
-            _ => {
+            None => {
                 let reply = DeleteLink {
                     reply: true,
                     reason: DeleteReason::NO_SUCH_LINK,
@@ -251,75 +340,198 @@ impl Flow {
         }
     }
 
-    /// Server: does what the client wished, if nothing else is going on.
+    /// Server: deletes what has to be deleted, if nothing else is going on.
     pub(super) fn start_delete(&mut self, now: Time) {
-        if self.phase != Phase::Active || self.deleting.is_some() || self.own_under_way() {
+        if !matches!(self.phase, Phase::Active | Phase::Joining)
+            || self.change.is_some()
+            || self.own_under_way()
+        {
             return;
         }
-        if let Some(wish) = self.waiting_delete.take() {
-            let link = self.by_number(wish.number);
-            self.delete_link(wish.number, link, wish.orderly, wish.reason, now);
+        let Some(wish) = self.wishes.pop() else {
+            return;
+        };
+        let link = self.by_number(wish.number);
+        let via = match link {
+            Some(link) => self.other_carrier(link).or(Some(link)),
+            None => self.carrier(),
+        };
+        let Some(via) = via else {
+            return;
+        };
+        if let Some(link) = link.filter(|link| *link != via && self.is_active(*link)) {
+            self.take_down(link, DownReason::Local);
         }
+        self.send_delete(wish, link, via, now);
     }
 
-    /// Server: deletes a link, or an offered one that is not wanted.
-    pub(super) fn delete_link(
-        &mut self,
-        number: LinkNum,
-        link: Option<LinkIx>,
-        orderly: bool,
-        reason: DeleteReason,
-        now: Time,
-    ) {
-        self.deleting = Some(Deleting {
-            number,
+    /// Server: tells the client to delete a link, or an offered one that is not wanted.
+    pub(super) fn send_delete(&mut self, wish: Wish, link: Option<LinkIx>, via: LinkIx, now: Time) {
+        self.change = Some(Change {
             link,
-            reason,
+            number: wish.number,
+            via,
+            step: Step::Delete(wish.reason),
             until: now.after(self.params.timing.reply),
         });
+        self.send_wish(wish, via);
+    }
+
+    fn send_wish(&mut self, wish: Wish, via: LinkIx) {
         let request = Llc::DeleteLink(DeleteLink {
             reply: false,
             all: false,
-            orderly,
-            link: Some(number),
-            reason,
+            orderly: wish.orderly,
+            link: Some(wish.number),
+            reason: wish.reason,
         });
-        self.send(LinkIx::FIRST, &request, None);
+        self.send(via, &request, None);
     }
 
-    /// Server: the client has deleted its side of a link.
-    fn handle_deleted(&mut self, number: LinkNum, now: Time) {
-        match self.deleting {
-            Some(deleting) if deleting.number == number => self.finish_delete(deleting, now),
+    /// The peer's reply to DELETE LINK.
+    fn handle_deleted(&mut self, number: LinkNum, reason: DeleteReason, now: Time) {
+        if !self.is_server() {
+            // It does not know the link that we asked it to delete.
+            if reason == DeleteReason::NO_SUCH_LINK && self.fulfil(number) {
+                let leaving = self.by_number(number).filter(|link| self.is_leaving(*link));
+                if let Some(link) = leaving {
+                    self.remove_link(link);
+                }
+                return self.go_on(now);
+            }
+            return self.drop_message();
+        }
+        let change = self.change.filter(|change| change.number == number);
+        match change.map(|change| (change, change.step)) {
+            Some((change, Step::Delete(reason))) => self.finish_delete(change, reason, now),
             _ => self.drop_message(),
         }
     }
 
     /// Server: a deleted link is history, whether the client said so or did not.
-    fn finish_delete(&mut self, deleting: Deleting, now: Time) {
-        self.deleting = None;
-        if deleting.link.is_some() {
-            // It was the last one.
-            self.end(DownReason::PeerDeleted(deleting.reason), None, false, now);
+    fn finish_delete(&mut self, change: Change, reason: DeleteReason, now: Time) {
+        self.change = None;
+        if let Some(link) = change.link {
+            let last = self.other_carrier(link).is_none();
+            if last {
+                let down = DownReason::PeerDeleted(reason);
+                return self.end(down, None, link, now);
+            }
+            self.remove_link(link);
+            self.event(Event::LinkGone(link));
+            self.add_wanted |= reason != DeleteReason::ASYMMETRIC;
+        }
+        self.go_on(now);
+    }
+
+    /// Server: the client does not delete its side.
+    pub(super) fn delete_timed_out(&mut self, change: Change, now: Time) {
+        let Step::Delete(reason) = change.step else {
+            return;
+        };
+        if !self.several || change.link == Some(change.via) {
+            return self.finish_delete(change, reason, now);
+        }
+        // RFC 7609 appendix C.7.1: the link that carried the request is not usable, either.
+        let failure = LinkFailure::Timeout(Exchange::DeleteLink);
+        self.fail_link(change.via, failure, now);
+    }
+
+    // A client's wishes
+
+    /// Wants a link deleted that still works: its connections move, then it goes. Nothing happens
+    /// if it is the last one.
+    pub fn delete_link(&mut self, link: LinkIx, now: Time) {
+        let number = self.link_number(link);
+        let (true, Some(number), true) = (
+            self.is_link_up(link),
+            number,
+            self.other_carrier(link).is_some(),
+        ) else {
+            return;
+        };
+        let wish = Wish {
+            number,
+            orderly: true,
+            reason: DeleteReason::OPERATOR,
+        };
+        if self.is_server() {
+            self.wishes.push(wish);
+            self.go_on(now);
         } else {
-            self.start_delete(now);
-            self.start_own(now);
+            self.ask(wish, false, now);
         }
     }
 
-    pub(super) fn deleting_deadline(&self) -> Option<Time> {
-        self.deleting.map(|deleting| deleting.until)
-    }
-
-    pub(super) fn check_deleting(&mut self, now: Time) {
-        match self.deleting {
-            Some(deleting) if deleting.until <= now => self.finish_delete(deleting, now),
-            _ => {}
+    /// Client: asks the server to delete a link.
+    pub(super) fn ask(&mut self, wish: Wish, hard: bool, now: Time) {
+        let known = self.by_number(wish.number);
+        let via = match known {
+            Some(link) => self.other_carrier(link),
+            None => self.carrier(),
+        };
+        let Some(via) = via else {
+            return;
+        };
+        self.fulfil(wish.number);
+        let until = now.after(self.params.timing.reply);
+        if let Some(place) = self.asks.iter_mut().find(|place| place.is_none()) {
+            *place = Some(Ask {
+                wish,
+                via,
+                hard,
+                until,
+            });
         }
+        self.send_wish(wish, via);
     }
 
-    fn by_number(&self, number: LinkNum) -> Option<LinkIx> {
-        LinkIx::all().find(|link| self.link_number(*link) == Some(number))
+    /// Client: forgets a wish for this link. True if there was one.
+    fn fulfil(&mut self, number: LinkNum) -> bool {
+        let mut found = false;
+        for place in &mut self.asks {
+            if place.is_some_and(|ask| ask.wish.number == number) {
+                *place = None;
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// True while the server has been asked to delete a link and has not done so.
+    pub(super) fn asks_pending(&self) -> bool {
+        self.asks.iter().any(Option::is_some)
+    }
+
+    pub(super) fn asks_deadline(&self) -> Option<Time> {
+        self.asks
+            .iter()
+            .flatten()
+            .fold(None, |first, ask| earlier(first, Some(ask.until)))
+    }
+
+    pub(super) fn check_asks(&mut self, now: Time) {
+        let mut dropped = false;
+        for _ in 0..WISHES_MAX {
+            let late = self.asks.iter().flatten().find(|ask| ask.until <= now);
+            let Some(ask) = late.copied() else {
+                break;
+            };
+            if ask.hard {
+                let failure = LinkFailure::Timeout(Exchange::DeleteLink);
+                self.fail_link(ask.via, failure, now);
+                if self.is_over() {
+                    return;
+                }
+            } else {
+                // The server may not know it, or keep it.
+                self.fulfil(ask.wish.number);
+                dropped = true;
+            }
+        }
+        if dropped {
+            self.go_on(now);
+        }
     }
 
     // Failures and the end
@@ -336,24 +548,77 @@ impl Flow {
     }
 
     pub(super) fn fail_link(&mut self, link: LinkIx, failure: LinkFailure, now: Time) {
-        if self.link(link).is_none() {
+        self.clock = now;
+        let Some(stage) = self.link(link).map(|link| link.stage) else {
             return;
-        }
-        match self.phase {
-            Phase::Active => {
+        };
+        match (self.phase, stage) {
+            (Phase::Active | Phase::Joining, Stage::Leaving) => {}
+            (Phase::Active | Phase::Joining, Stage::New) => {
+                self.abort_add(DeleteReason::PATH_LOST, now);
+            }
+            (Phase::Active, Stage::Active) => {
+                if self.other_carrier(link).is_some() {
+                    return self.lose_link(link, failure, now);
+                }
                 // The link may still carry a message unless the transport itself failed.
                 let last_words = match failure {
                     LinkFailure::Transport => None,
-                    LinkFailure::Timeout(_) => Some(DeleteReason::PATH_LOST),
-                    LinkFailure::Violation => Some(DeleteReason::PROTOCOL),
+                    LinkFailure::Timeout(_) | LinkFailure::NoRkey => {
+                        Some((DeleteReason::PATH_LOST, false))
+                    }
+                    LinkFailure::Violation => Some((DeleteReason::PROTOCOL, false)),
                 };
-                self.end(DownReason::LinkFailed(failure), last_words, false, now);
+                self.end(DownReason::LinkFailed(failure), last_words, link, now);
             }
-            Phase::Ending { .. } if failure == LinkFailure::Transport => self.release(),
-            Phase::Confirming { .. } | Phase::Adding { .. } => {
+            (Phase::Ending { via, .. }, _) if failure == LinkFailure::Transport => {
+                if via == link {
+                    self.repeat_last_words(link, now);
+                } else if let Some(link) = self.link_mut(link) {
+                    link.stage = Stage::Leaving;
+                }
+            }
+            (Phase::Confirming { .. } | Phase::Adding { .. } | Phase::Joining, _) => {
                 self.first_contact_failed(failure, false);
             }
             _ => {}
+        }
+    }
+
+    /// A link has failed, and others are left (RFC 7609 sections 2.3 and 3.5.5.1).
+    fn lose_link(&mut self, link: LinkIx, failure: LinkFailure, now: Time) {
+        self.take_down(link, DownReason::LinkFailed(failure));
+        let reason = match failure {
+            LinkFailure::Violation => DeleteReason::PROTOCOL,
+            _ => DeleteReason::PATH_LOST,
+        };
+        let wish = self.link_number(link).map(|number| Wish {
+            number,
+            orderly: false,
+            reason,
+        });
+        if let Some(wish) = wish {
+            if self.is_server() {
+                self.wishes.push(wish);
+                self.add_wanted = true;
+            } else {
+                self.ask(wish, true, now);
+                self.event(Event::LinkGone(link));
+            }
+        }
+        self.lose_exchanges(link, now);
+        self.go_on(now);
+    }
+
+    /// LLC messages are not replayed on another link: whoever began an exchange begins anew.
+    fn lose_exchanges(&mut self, link: LinkIx, now: Time) {
+        self.restart_own(link);
+        self.forget_incoming(link);
+        self.add_lost(link, now);
+        let lost = self.asks;
+        for ask in lost.iter().flatten().filter(|ask| ask.via == link) {
+            self.fulfil(ask.wish.number);
+            self.ask(ask.wish, ask.hard, now);
         }
     }
 
@@ -368,9 +633,10 @@ impl Flow {
                     ShutDown::Program => (DeleteReason::PROGRAM, true),
                     ShutDown::OutOfSync => (DeleteReason::PROTOCOL, false),
                 };
-                self.end(DownReason::Local, Some(reason), orderly, now);
+                let via = self.carrier().unwrap_or(LinkIx::FIRST);
+                self.end(DownReason::Local, Some((reason, orderly)), via, now);
             }
-            Phase::Confirming { .. } | Phase::Adding { .. } => {
+            Phase::Confirming { .. } | Phase::Adding { .. } | Phase::Joining => {
                 self.first_contact_failed(LinkFailure::Transport, false);
             }
             Phase::New => self.phase = Phase::Down,
@@ -390,7 +656,9 @@ impl Flow {
     pub(super) fn check_idle(&mut self, now: Time) {
         let over = self.idle_deadline().is_some_and(|deadline| deadline <= now);
         if over && self.phase == Phase::Active {
-            self.end(DownReason::Idle, Some(DeleteReason::PROGRAM), true, now);
+            let via = self.carrier().unwrap_or(LinkIx::FIRST);
+            let words = Some((DeleteReason::PROGRAM, true));
+            self.end(DownReason::Idle, words, via, now);
         }
     }
 
@@ -398,25 +666,27 @@ impl Flow {
     fn end(
         &mut self,
         down: DownReason,
-        last_words: Option<DeleteReason>,
-        orderly: bool,
+        last_words: Option<(DeleteReason, bool)>,
+        via: LinkIx,
         now: Time,
     ) {
         self.clear();
         self.event(Event::Down(down));
-        let Some(reason) = last_words else {
+        let Some((reason, orderly)) = last_words else {
             return self.release();
         };
-        let request = Llc::DeleteLink(DeleteLink {
+        let words = DeleteLink {
             reply: false,
             all: true,
             orderly,
             link: None,
             reason,
-        });
-        self.send(LinkIx::FIRST, &request, Some(Note::Last));
+        };
+        self.send(via, &Llc::DeleteLink(words), Some(Note::Last));
         self.phase = Phase::Ending {
             until: now.after(self.params.timing.last_send),
+            via,
+            words: Some(words),
         };
     }
 
@@ -424,8 +694,12 @@ impl Flow {
     pub(super) fn clear(&mut self) {
         self.sends.clear();
         self.own.clear();
-        self.deleting = None;
-        self.waiting_delete = None;
+        self.change = None;
+        self.wishes.clear();
+        self.asks = [None; WISHES_MAX];
+        self.incoming = None;
+        self.add_wanted = false;
+        self.retry_at = None;
         self.idle_since = None;
     }
 

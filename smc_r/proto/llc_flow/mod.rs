@@ -20,11 +20,32 @@
 //!
 //! # Links
 //!
-//! For now a group has one link, [`LinkIx::FIRST`]. The server offers a second one all the same,
-//! because RFC 7609 (and Linux) clients wait for that; should the client accept, it is deleted at
-//! once. A client refuses every offer. In version 2 the two sides may agree on one link, and then
-//! nothing is offered.
+//! A group has one link, [`LinkIx::FIRST`], unless its driver can make more
+//! ([`Flow::with_further_links`]). A server that cannot offers a second link all the same, because
+//! RFC 7609 (and Linux) clients wait for that; should the client accept, it is deleted at once. A
+//! client that cannot refuses every offer. In version 2 the two sides may agree on one link, and
+//! then nothing is offered.
+//!
+//! With a driver that can, links come and go like this:
+//!
+//! * Server: [`Event::MakeLink`] asks for a queue pair on some port, [`Flow::link_made`] names it,
+//!   ADD LINK offers it. When the client has accepted, [`Event::ConnectLink`] asks to connect it,
+//!   and [`Flow::link_connected`] tells when that is done.
+//! * Client: [`Event::AcceptLink`] asks for a queue pair that is connected to the offered one;
+//!   [`Flow::link_made`] names it.
+//! * Either side enters its buffers' RTokens on the new link into the [`OwnTable`] before it calls
+//!   [`Flow::link_made`], and lets the peer use them before [`Flow::link_connected`], a client
+//!   before [`Flow::link_made`]. Buffers announced later need a token on every link.
+//! * [`Event::LinkUp`]: the link may carry connections. [`Event::LinkDown`]: it may not any more,
+//!   and its connections go on on other links. [`Event::LinkGone`]: its queue pair is not needed
+//!   any more, and what the [`OwnTable`] says of it is history.
+//!
+//! The server leads. It adds a link whenever the group lacks one, after the first contact at once,
+//! and again and again while there is no redundancy; further ones up to the agreed maximum as long
+//! as there are ports on both sides. A link that shares a port with another one is asymmetric: it
+//! does not count, there is one at most, and it is deleted when a better one is there.
 
+mod change;
 mod first;
 mod links;
 mod queue;
@@ -37,12 +58,14 @@ use crate::{
         LinkEnd,
         LinkIx,
         LinkNums,
+        OwnTable,
         PeerSlot,
         Role,
         MAX_LINKS, //
     },
     handshake::LinkResult,
     llc::{
+        DeleteLink,
         DeleteReason,
         Llc, //
     },
@@ -60,35 +83,50 @@ use crate::{
 };
 use core::fmt;
 
+pub use crate::group::RmbId;
+use change::Change;
 use first::Offered;
 pub use first::{
     AddLinkAnswer,
     AddLinkView, //
 };
 use links::{
-    Deleting,
+    Ask,
     Link,
+    Stage,
     Wish, //
 };
 use queue::Queue;
-use rkey::OwnExchange;
+use rkey::{
+    Incoming,
+    OwnExchange, //
+};
 pub use v2::{
     Frame,
     FRAME_MAX, //
 };
 
 /// Sends that wait to be posted.
-const SENDS_MAX: usize = 16;
+const SENDS_MAX: usize = 24;
 
 /// How many of them may be replies. The rest is kept for our own requests, of which there are
 /// never more at a time.
 const REPLIES_MAX: usize = 8;
 
 /// Events that wait to be taken.
-const EVENTS_MAX: usize = 20;
+const EVENTS_MAX: usize = 48;
 
-/// Most events that one call leads to: a DELETE RKEY of version 1 names eight buffers.
-const EVENTS_PER_CALL: usize = 12;
+/// Most events that one call leads to: all links but one may fail, each with two events.
+const EVENTS_PER_CALL: usize = 24;
+
+/// Most buffers in use that a peer may take away at a time.
+const RMBS_GONE_MAX: usize = 12;
+
+/// Links that wait to be deleted: all there are, and one that never was complete.
+const WISHES_MAX: usize = MAX_LINKS + 1;
+
+/// Most links of a group of version 2, whose CONFIRM RKEY has no continuation.
+const LINKS_V2: usize = 3;
 
 /// Most RKEY exchanges of our own that wait in line, the one under way included.
 pub const OWN_EXCHANGES_MAX: usize = 16;
@@ -127,10 +165,6 @@ pub struct FlowParams {
     pub timing: FlowTiming,
 }
 
-/// Our name for one of our own buffers. The driver chooses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RmbId(pub u16);
-
 /// A message to post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
@@ -138,8 +172,33 @@ pub struct Outgoing {
     pub link: LinkIx,
     /// The message: a SEND of exactly these bytes, with the solicited bit.
     pub message: Frame,
+    /// How many pairs of keys follow the message: see [`Flow::write_pairs`]. Not zero only in
+    /// version 2, in groups with further links.
+    pub pairs: u8,
     /// If present, the driver has to report the completion with [`Flow::handle_sent`].
     pub note: Option<Note>,
+}
+
+/// A message that waits to be posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Queued {
+    link: LinkIx,
+    text: Text,
+    note: Option<Note>,
+}
+
+/// What a message says, of which some is put in only when it is posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Text {
+    Ready(Frame),
+    /// ADD LINK of version 2, with the keys of all our buffers.
+    AddLink(Frame),
+    /// ADD LINK CONTINUATION, likewise.
+    Pairs,
+    /// The request of our own RKEY exchange.
+    Own,
+    /// Its next continuation.
+    OwnCont,
 }
 
 /// Which message a completion is about.
@@ -162,6 +221,33 @@ pub enum Event {
     FirstContact(LinkResult),
     /// The queue pair reserved for the ADD LINK offer is not needed any more.
     SpareFree,
+    /// Server: make a queue pair for a link to be offered, and name it with [`Flow::link_made`].
+    MakeLink {
+        /// The place of the link.
+        link: LinkIx,
+        /// It has to be on a port for which [`Flow::is_port_taken`] is false. Otherwise such a port
+        /// is preferred.
+        spare_only: bool,
+    },
+    /// Client: make a queue pair, connect it to [`Flow::peer_end`], and name it with
+    /// [`Flow::link_made`].
+    AcceptLink {
+        /// The place of the link.
+        link: LinkIx,
+        /// As in [`Event::MakeLink`].
+        spare_only: bool,
+    },
+    /// Server: connect the queue pair to [`Flow::peer_end`], and call [`Flow::link_connected`].
+    ConnectLink(LinkIx),
+    /// The link may carry connections.
+    LinkUp(LinkIx),
+    /// The link carries nothing any more: its connections move to other links.
+    LinkDown(LinkIx, DownReason),
+    /// The driver destroys the queue pair of this link.
+    LinkGone(LinkIx),
+    /// Client: the group has fewer links than it should. If there is an unused port, name it with
+    /// [`Flow::hint`].
+    LinkWanted,
     /// The peer knows this buffer of ours: CLC may name it.
     RkeyConfirmed(RmbId),
     /// The peer does not take this buffer of ours: CLC must not name it.
@@ -200,6 +286,8 @@ pub enum LinkFailure {
     Timeout(Exchange),
     /// The peer broke the protocol.
     Violation,
+    /// The peer announced a buffer without a key for this link.
+    NoRkey,
 }
 
 impl fmt::Display for DownReason {
@@ -219,6 +307,7 @@ impl fmt::Display for LinkFailure {
             Self::Transport => f.write_str("transport error"),
             Self::Timeout(exchange) => write!(f, "no answer to {exchange}"),
             Self::Violation => f.write_str("protocol violation of the peer"),
+            Self::NoRkey => f.write_str("no key for a buffer of the peer"),
         }
     }
 }
@@ -229,6 +318,9 @@ impl fmt::Display for Exchange {
             Self::TestLink => "TEST LINK",
             Self::ConfirmRkey => "CONFIRM RKEY",
             Self::DeleteRkey => "DELETE RKEY",
+            Self::AddLink => "ADD LINK",
+            Self::ConfirmLink => "CONFIRM LINK",
+            Self::DeleteLink => "DELETE LINK",
         })
     }
 }
@@ -242,6 +334,12 @@ pub enum Exchange {
     ConfirmRkey,
     /// DELETE RKEY
     DeleteRkey,
+    /// ADD LINK, or the continuations that follow it
+    AddLink,
+    /// CONFIRM LINK on a further link
+    ConfirmLink,
+    /// DELETE LINK
+    DeleteLink,
 }
 
 /// Why a link group is shut down, for the DELETE LINK message.
@@ -290,10 +388,16 @@ enum Phase {
     Confirming { until: Time, delivered: bool },
     /// First contact: ADD LINK.
     Adding { until: Time, delivered: bool },
+    /// First contact: a second link is being set up.
+    Joining,
     /// Data may flow.
     Active,
-    /// Over but for the last message.
-    Ending { until: Time },
+    /// Over but for the last message, and where that is repeated if its link fails.
+    Ending {
+        until: Time,
+        via: LinkIx,
+        words: Option<DeleteLink>,
+    },
     /// Over.
     Down,
 }
@@ -309,16 +413,29 @@ pub struct Flow {
     order: ByteOrder,
     /// Server: what ADD LINK offers.
     offered: Option<Offered>,
-    /// Server: the link that is being deleted.
-    deleting: Option<Deleting>,
-    /// Server: a link that the client wants deleted, while something else is going on.
-    waiting_delete: Option<Wish>,
+    /// The driver can make more than one link.
+    several: bool,
+    /// The exchange under way that changes the links.
+    change: Option<Change>,
+    /// Server: links that have to be deleted, one after the other.
+    wishes: Queue<Wish, WISHES_MAX>,
+    /// Client: deletions that the server has been asked for.
+    asks: [Option<Ask>; WISHES_MAX],
+    /// Server: try to add a link as soon as nothing else is going on.
+    add_wanted: bool,
+    retry_at: Option<Time>,
+    /// Places of links whose keys [`PeerTable`](crate::group::PeerTable) has yet to forget.
+    forget: u16,
+    /// The latest time that we were told.
+    clock: Time,
+    /// The peer's RKEY exchange that needs more than one message.
+    incoming: Option<Incoming>,
     own: Queue<OwnExchange, OWN_EXCHANGES_MAX>,
     connections: u16,
     idle_since: Option<Time>,
     probes: u64,
     counters: Counters,
-    sends: Queue<Outgoing, SENDS_MAX>,
+    sends: Queue<Queued, SENDS_MAX>,
     events: Queue<Event, EVENTS_MAX>,
 }
 
@@ -333,8 +450,15 @@ impl Flow {
             max_links: params.max_links,
             order: v2::FIRST_ORDER,
             offered: None,
-            deleting: None,
-            waiting_delete: None,
+            several: false,
+            change: None,
+            wishes: Queue::new(),
+            asks: [const { None }; WISHES_MAX],
+            add_wanted: false,
+            retry_at: None,
+            forget: 0,
+            clock: Time::from_millis(0),
+            incoming: None,
             own: Queue::new(),
             connections: 0,
             idle_since: None,
@@ -349,6 +473,13 @@ impl Flow {
             sends: Queue::new(),
             events: Queue::new(),
         }
+    }
+
+    /// Tells that the driver can make further links. To be called before the group is started.
+    #[must_use]
+    pub const fn with_further_links(mut self) -> Self {
+        self.several = true;
+        self
     }
 
     /// Our role.
@@ -382,16 +513,18 @@ impl Flow {
     /// In version 2 the GID alone names the port.
     pub fn find_link(&self, peer: &LinkEnd) -> Option<LinkIx> {
         self.find(|link| match self.params.version {
-            Version::One => link.peer.same_queue_pair(peer),
-            Version::Two { .. } => link.peer.gid == peer.gid && link.peer.qp == peer.qp,
+            Version::One => link.peer.is_some_and(|end| end.same_queue_pair(peer)),
+            Version::Two { .. } => link
+                .peer
+                .is_some_and(|end| end.gid == peer.gid && end.qp == peer.qp),
         })
     }
 
     /// An active link whose far end is on this port: one that fits a Proposal.
     pub fn find_port(&self, mac: Mac, gid: Gid) -> Option<LinkIx> {
         self.find(|link| match self.params.version {
-            Version::One => link.peer.same_port(mac, gid),
-            Version::Two { .. } => link.peer.gid == gid,
+            Version::One => link.peer.is_some_and(|end| end.same_port(mac, gid)),
+            Version::Two { .. } => link.peer.is_some_and(|end| end.gid == gid),
         })
     }
 
@@ -399,7 +532,43 @@ impl Flow {
         if !self.is_usable() {
             return None;
         }
-        LinkIx::all().find(|link| self.link(*link).is_some_and(&matches))
+        self.active()
+            .find(|link| self.link(*link).is_some_and(&matches))
+    }
+
+    /// The links that carry messages now.
+    fn active(&self) -> impl Iterator<Item = LinkIx> + '_ {
+        LinkIx::all().filter(|link| self.is_active(*link))
+    }
+
+    fn is_active(&self, link: LinkIx) -> bool {
+        self.link(link)
+            .is_some_and(|link| link.stage == Stage::Active)
+    }
+
+    /// The link for a connection's next writes: of those that connections may use, the one with the
+    /// least load. The asymmetric link is as good as any.
+    pub fn choose_link(&self, load: impl Fn(LinkIx) -> u32) -> Option<LinkIx> {
+        if !self.is_usable() {
+            return None;
+        }
+        self.active().min_by_key(|link| load(*link))
+    }
+
+    /// From which link to which a connection should move, so that the load is spread evenly: none
+    /// if it is. A link that has come back is filled by asking again and again.
+    pub fn rebalance(&self, load: impl Fn(LinkIx) -> u32) -> Option<(LinkIx, LinkIx)> {
+        if !self.is_usable() {
+            return None;
+        }
+        let least = self.active().min_by_key(|link| load(*link))?;
+        let most = self.active().max_by_key(|link| load(*link))?;
+        (load(most) > load(least).saturating_add(1)).then_some((most, least))
+    }
+
+    /// Whether connections may use this link.
+    pub fn is_link_up(&self, link: LinkIx) -> bool {
+        self.is_usable() && self.is_active(link)
     }
 
     fn link(&self, link: LinkIx) -> Option<&Link> {
@@ -412,17 +581,22 @@ impl Flow {
 
     /// The link on which our own requests travel.
     fn carrier(&self) -> Option<LinkIx> {
-        self.find(|_| true)
+        self.active().next()
+    }
+
+    /// Another link than this one to send on.
+    fn other_carrier(&self, link: LinkIx) -> Option<LinkIx> {
+        self.active().find(|other| *other != link)
     }
 
     /// Our end of a link.
     pub fn local_end(&self, link: LinkIx) -> Option<LinkEnd> {
-        self.link(link).map(|link| link.local)
+        self.link(link)?.local
     }
 
     /// The peer's end of a link.
     pub fn peer_end(&self, link: LinkIx) -> Option<LinkEnd> {
-        self.link(link).map(|link| link.peer)
+        self.link(link)?.peer
     }
 
     /// The number of a link on the wire, once it is known.
@@ -456,7 +630,7 @@ impl Flow {
     pub fn add_connection(&mut self) -> bool {
         let limit = match self.phase {
             Phase::Active => self.params.max_connections,
-            Phase::New | Phase::Confirming { .. } | Phase::Adding { .. } => 1,
+            Phase::New | Phase::Confirming { .. } | Phase::Adding { .. } | Phase::Joining => 1,
             Phase::Ending { .. } | Phase::Down => 0,
         };
         if self.connections >= limit {
@@ -485,8 +659,14 @@ impl Flow {
 
     /// A message with a [`Note`] was completed, successfully or not.
     pub fn handle_sent(&mut self, note: Note, ok: bool, now: Time) {
+        self.clock = now;
         match (note, &mut self.phase) {
-            (Note::Last, Phase::Ending { .. }) => self.release(),
+            (Note::Last, Phase::Ending { .. }) if ok => self.release(),
+            (Note::Last, Phase::Ending { via, .. }) => {
+                let via = *via;
+                self.repeat_last_words(via, now);
+            }
+            (Note::Last, _) => {}
             (Note::ConfirmLink, Phase::Confirming { delivered, .. })
             | (Note::ConfirmLinkReply, Phase::Adding { delivered, .. })
                 if ok =>
@@ -500,6 +680,7 @@ impl Flow {
 
     /// Time passed. Harmless if it is too early.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.clock = now;
         match self.phase {
             Phase::Confirming { until, delivered } if until <= now => {
                 self.confirm_link_timed_out(delivered);
@@ -507,9 +688,15 @@ impl Flow {
             Phase::Adding { until, delivered } if until <= now => {
                 self.add_link_timed_out(delivered, now);
             }
-            Phase::Ending { until } if until <= now => self.release(),
+            Phase::Ending { until, .. } if until <= now => self.release(),
+            Phase::Joining => {
+                self.check_change(now);
+                self.check_asks(now);
+            }
             Phase::Active => {
-                self.check_deleting(now);
+                self.check_change(now);
+                self.check_asks(now);
+                self.check_retry(now);
                 self.check_own(now);
                 self.check_links(now);
                 self.check_idle(now);
@@ -524,9 +711,11 @@ impl Flow {
             Phase::New | Phase::Down => None,
             Phase::Confirming { until, .. }
             | Phase::Adding { until, .. }
-            | Phase::Ending { until } => Some(until),
+            | Phase::Ending { until, .. } => Some(until),
+            Phase::Joining => earlier(self.change_deadline(), self.asks_deadline()),
             Phase::Active => {
-                let deadline = earlier(self.deleting_deadline(), self.own_deadline());
+                let deadline = earlier(self.change_deadline(), self.own_deadline());
+                let deadline = earlier(deadline, earlier(self.asks_deadline(), self.retry_at));
                 let deadline = earlier(deadline, self.idle_deadline());
                 earlier(deadline, self.links_deadline())
             }
@@ -539,8 +728,39 @@ impl Flow {
     }
 
     /// The next message to post. Ask only if it can be posted now.
+    ///
+    /// For groups that never have more than one link.
     pub fn poll_send(&mut self) -> Option<Outgoing> {
-        self.sends.pop()
+        self.poll_send_with(&OwnTable::EMPTY)
+    }
+
+    /// The next message to post, for groups with further links. Ask only if it can be posted now.
+    pub fn poll_send_with(&mut self, own: &OwnTable<'_>) -> Option<Outgoing> {
+        while let Some(queued) = self.sends.pop() {
+            // What was meant for a link that has failed meanwhile is done otherwise by now.
+            let leaving = self
+                .link(queued.link)
+                .is_none_or(|link| link.stage == Stage::Leaving);
+            if leaving {
+                continue;
+            }
+            let built = match queued.text {
+                Text::Ready(frame) => Some((frame, 0)),
+                Text::AddLink(frame) => Some(self.with_pairs(frame, own)),
+                Text::Pairs => self.next_pairs(own).map(|frame| (frame, 0)),
+                Text::Own => self.own_request(queued.link, own).map(|frame| (frame, 0)),
+                Text::OwnCont => self.own_continuation(own).map(|frame| (frame, 0)),
+            };
+            if let Some((message, pairs)) = built {
+                return Some(Outgoing {
+                    link: queued.link,
+                    message,
+                    pairs,
+                    note: queued.note,
+                });
+            }
+        }
+        None
     }
 
     /// True if [`poll_send`](Self::poll_send) has something.
@@ -554,15 +774,11 @@ impl Flow {
     }
 
     fn send(&mut self, link: LinkIx, message: &Llc, note: Option<Note>) {
-        let message = self.frame(message);
-        self.send_frame(link, message, note);
+        let message = self.frame(link, message);
+        self.send_text(link, Text::Ready(message), note);
     }
 
-    fn send_frame(&mut self, link: LinkIx, message: Frame, note: Option<Note>) {
-        self.sends.push(Outgoing {
-            link,
-            message,
-            note,
-        });
+    fn send_text(&mut self, link: LinkIx, text: Text, note: Option<Note>) {
+        self.sends.push(Queued { link, text, note });
     }
 }

@@ -5,6 +5,7 @@
 use super::{
     Flow,
     Phase,
+    Stage,
     Version,
     EVENTS_PER_CALL,
     REPLIES_MAX, //
@@ -14,7 +15,11 @@ use crate::{
         LinkIx,
         PeerTable, //
     },
-    llc::Llc,
+    llc::{
+        v2,
+        Llc,
+        LlcType, //
+    },
     timer::Time,
     wire::Reaction, //
 };
@@ -31,10 +36,12 @@ impl Flow {
     ) {
         self.counters.received = self.counters.received.saturating_add(1);
         self.note_activity(link, now);
+        self.clock = now;
+        self.forget_links(peers);
         // A group that is over does not talk any more. A driver that does not take events would
         // lose some, and a peer that makes us reply faster than the link sends has to wait.
         if self.is_deaf()
-            || self.link(link).is_none()
+            || self.is_deaf_on(link, message)
             || self.events.room() < EVENTS_PER_CALL
             || self.sends.len() >= REPLIES_MAX
         {
@@ -55,24 +62,53 @@ impl Flow {
     fn dispatch(&mut self, link: LinkIx, message: &Llc, peers: &mut PeerTable<'_>, now: Time) {
         match message {
             Llc::ConfirmLink(message) => self.handle_confirm_link(link, message, now),
-            Llc::AddLink(message) => self.handle_add_link(link, message, now),
+            Llc::AddLink(message) => self.handle_add_link(link, message, &[], peers, now),
+            Llc::AddLinkCont(message) => self.handle_add_link_cont(link, message, peers, now),
             Llc::DeleteLink(message) => self.handle_delete_link(link, message, now),
             Llc::TestLink(message) => self.handle_test_link(link, message, now),
             Llc::ConfirmRkey(message) if message.reply => {
                 self.handle_rkey_confirmed(message, now);
             }
-            Llc::ConfirmRkey(message) => self.handle_confirm_rkey(link, message, peers),
+            Llc::ConfirmRkey(message) => self.handle_confirm_rkey(link, message, peers, now),
+            Llc::ConfirmRkeyCont(message) if message.reply => {
+                self.handle_continued(link, message, now);
+            }
+            Llc::ConfirmRkeyCont(message) => {
+                self.handle_confirm_rkey_cont(link, message, peers, now);
+            }
             Llc::DeleteRkey(message) if message.reply => {
                 self.handle_rkey_deleted(message, now);
             }
             Llc::DeleteRkey(message) => self.handle_delete_rkey(link, message, peers),
-            // Continuations belong to exchanges between groups of more links.
-            Llc::AddLinkCont(_) | Llc::ConfirmRkeyCont(_) => self.drop_message(),
         }
     }
 
     fn is_deaf(&self) -> bool {
         matches!(self.phase, Phase::New | Phase::Ending { .. } | Phase::Down)
+    }
+
+    /// A client does not listen any more on a link that it has asked to be deleted, but for the end
+    /// of the whole group (RFC 7609 appendix C.7.1); nobody does on one that is not there.
+    fn is_deaf_on(&self, link: LinkIx, message: &[u8]) -> bool {
+        let Some(link) = self.link(link) else {
+            return true;
+        };
+        let delete = [
+            LlcType::DeleteLink.to_byte(),
+            v2::LlcType::DeleteLink.to_byte(),
+        ];
+        link.stage == Stage::Leaving && !message.first().is_some_and(|first| delete.contains(first))
+    }
+
+    /// Links that are gone take the keys of the peer's buffers along.
+    fn forget_links(&mut self, peers: &mut PeerTable<'_>) {
+        if self.forget == 0 {
+            return;
+        }
+        for link in LinkIx::all().filter(|link| self.forget & link.bit() != 0) {
+            peers.forget_link(link);
+        }
+        self.forget = 0;
     }
 
     pub(super) fn drop_message(&mut self) {

@@ -3,39 +3,63 @@
 //! RKEY exchanges: our own, one after the other, and the peer's (RFC 7609 section 3.5.5.2).
 
 use super::{
+    change::Adding,
     Event,
     Exchange,
     Flow,
+    Frame,
     LinkFailure,
     Phase,
     RmbId,
+    Stage,
+    Text,
     Unavailable,
     CONFIRM_RKEY_TRIES, //
 };
 use crate::{
     group::{
         LinkIx,
-        PeerTable, //
+        OwnTable,
+        PeerTable,
+        Role,
+        Tokens, //
     },
     llc::{
         ConfirmRkey,
+        ConfirmRkeyCont,
         DeleteRkey,
+        LinkRToken,
         Llc, //
     },
     timer::Time,
     wire::{
+        LinkNum,
         RKey,
         RToken, //
     },
 };
 
+/// Most other links that CONFIRM RKEY can name.
+const OTHERS_MAX: u8 = 7;
+
+/// How many of them the request itself has room for, and each continuation.
+const IN_REQUEST: u8 = 2;
+const IN_CONTINUATION: u8 = 3;
+
 /// An RKEY exchange of our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnExchange {
-    id: RmbId,
+    pub(super) id: RmbId,
     kind: Kind,
     progress: Progress,
     tries: u8,
+    /// The link that carries the request.
+    via: LinkIx,
+    /// The buffer's token there, as it was sent.
+    sent: RToken,
+    /// The links whose tokens the request conveys, `via` left out, and how many it has yet to.
+    others: u16,
+    left: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,16 +78,29 @@ enum Progress {
     Again(Time),
 }
 
+/// An RKEY exchange of the peer whose continuations are still to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Incoming {
+    at: LinkIx,
+    tokens: Tokens,
+    left: u8,
+    until: Time,
+}
+
 impl Flow {
     /// Announces a buffer to the peer (CONFIRM RKEY), before CLC may name it. The end is an
     /// [`Event::RkeyConfirmed`] or [`Event::RkeyRefused`], or that of the group. The buffer of the
     /// first contact needs no announcement.
+    ///
+    /// `token` is the one on the first link. In groups with further links the [`OwnTable`] has the
+    /// buffer, and its tokens on all links that are up.
     pub fn announce(&mut self, id: RmbId, token: RToken, now: Time) -> Result<(), Unavailable> {
         self.enqueue(id, Kind::Confirm(token), now)
     }
 
     /// Takes a buffer back (DELETE RKEY) that no connection uses. The end is an
     /// [`Event::RkeyDeleted`], or that of the group; until then the peer may write to the buffer.
+    /// `rkey` is the key on the first link; see [`Flow::announce`].
     pub fn withdraw(&mut self, id: RmbId, rkey: RKey, now: Time) -> Result<(), Unavailable> {
         self.enqueue(id, Kind::Delete(rkey), now)
     }
@@ -77,6 +114,13 @@ impl Flow {
             kind,
             progress: Progress::Waiting,
             tries: 0,
+            via: LinkIx::FIRST,
+            sent: RToken {
+                rkey: RKey(0),
+                addr: 0,
+            },
+            others: 0,
+            left: 0,
         };
         if !self.own.push(exchange) {
             return Err(Unavailable::Full);
@@ -85,9 +129,10 @@ impl Flow {
         Ok(())
     }
 
-    /// True if nothing is going on that keeps RKEYs from changing.
+    /// True if nothing is going on that keeps our RKEYs from changing. A client that waits for the
+    /// server to delete a link is part of that change already.
     fn rkeys_may_change(&self) -> bool {
-        self.phase == Phase::Active && self.deleting.is_none()
+        self.phase == Phase::Active && self.change.is_none() && !self.asks_pending()
     }
 
     /// True while an own request awaits its reply.
@@ -98,8 +143,21 @@ impl Flow {
             .is_some_and(|own| matches!(own.progress, Progress::Sent(_)))
     }
 
+    /// True if the peer does not know the buffer yet: its announcement is in line, or was refused
+    /// and nobody has heard of it.
+    pub(super) fn is_unannounced(&self, id: RmbId) -> bool {
+        self.own
+            .iter()
+            .any(|own| own.id == id && matches!(own.kind, Kind::Confirm(_)))
+            || self
+                .events
+                .iter()
+                .any(|event| *event == Event::RkeyRefused(id))
+    }
+
     /// Sends the request of the first exchange in line, if it is time.
     pub(super) fn start_own(&mut self, now: Time) {
+        self.clock = now;
         let Some(link) = self.carrier() else {
             return;
         };
@@ -117,19 +175,101 @@ impl Flow {
         }
         own.progress = Progress::Sent(until);
         own.tries = own.tries.saturating_add(1);
-        let request = match own.kind {
-            Kind::Confirm(token) => Llc::ConfirmRkey(ConfirmRkey::request(token)),
-            Kind::Delete(rkey) => Llc::DeleteRkey(DeleteRkey::request(rkey)),
+        own.via = link;
+        own.left = 0;
+        self.send_text(link, Text::Own, None);
+    }
+
+    /// The request of the exchange that is under way. None if the driver has no token for one of
+    /// the links: then the buffer cannot be announced.
+    pub(super) fn own_request(&mut self, via: LinkIx, table: &OwnTable<'_>) -> Option<Frame> {
+        let own = self.own.first_mut().copied()?;
+        let known = table.token(own.id, via);
+        let message = match own.kind {
+            Kind::Delete(rkey) => {
+                let rkey = known.map_or(rkey, |token| token.rkey);
+                let sent = RToken { rkey, addr: 0 };
+                self.own.first_mut()?.sent = sent;
+                Llc::DeleteRkey(DeleteRkey::request(rkey))
+            }
+            Kind::Confirm(token) => {
+                let sent = known.or((via == LinkIx::FIRST).then_some(token));
+                let mut others = 0u16;
+                let mut count = 0u8;
+                let mut complete = sent.is_some();
+                for link in self.active().filter(|link| *link != via) {
+                    complete &= table.token(own.id, link).is_some();
+                    others |= link.bit();
+                    count = count.saturating_add(1);
+                }
+                let Some(sent) = sent.filter(|_| complete) else {
+                    self.finish_own(Event::RkeyRefused(own.id), self.clock);
+                    return None;
+                };
+                let mut request = ConfirmRkey {
+                    others: count,
+                    ..ConfirmRkey::request(sent)
+                };
+                let tokens = self.tokens_of(own.id, others, 0, table);
+                for (to, from) in request.entries.iter_mut().zip(tokens) {
+                    *to = from;
+                }
+                let own = self.own.first_mut()?;
+                own.sent = sent;
+                own.others = others;
+                own.left = count.saturating_sub(IN_REQUEST);
+                Llc::ConfirmRkey(request)
+            }
         };
-        self.send(link, &request, None);
+        Some(self.frame(via, &message))
+    }
+
+    /// Three of a buffer's tokens, those on the links of a set from the `skip`th on.
+    fn tokens_of(
+        &self,
+        id: RmbId,
+        links: u16,
+        skip: u8,
+        table: &OwnTable<'_>,
+    ) -> [LinkRToken; IN_CONTINUATION as usize] {
+        let mut tokens = [LinkRToken::default(); IN_CONTINUATION as usize];
+        let all = LinkIx::all().filter(|link| links & link.bit() != 0);
+        for (to, link) in tokens.iter_mut().zip(all.skip(skip.into())) {
+            *to = LinkRToken {
+                link: self.link_number(link),
+                rtoken: table.token(id, link).unwrap_or_default(),
+            };
+        }
+        tokens
+    }
+
+    /// The next continuation of the exchange that is under way.
+    pub(super) fn own_continuation(&mut self, table: &OwnTable<'_>) -> Option<Frame> {
+        let own = self.own.first_mut().copied()?;
+        let count = u8::try_from(own.others.count_ones()).unwrap_or(OTHERS_MAX);
+        let message = ConfirmRkeyCont {
+            left: own.left,
+            entries: self.tokens_of(own.id, own.others, count.saturating_sub(own.left), table),
+            ..ConfirmRkeyCont::default()
+        };
+        Some(self.frame(own.via, &Llc::ConfirmRkeyCont(message)))
     }
 
     /// Ends the exchange that is under way, and starts the next.
     fn finish_own(&mut self, event: Event, now: Time) {
         self.own.pop();
         self.event(event);
-        self.start_delete(now);
-        self.start_own(now);
+        self.go_on(now);
+    }
+
+    /// The link that carries our request has failed: it is sent anew on another one.
+    pub(super) fn restart_own(&mut self, failed: LinkIx) {
+        if let Some(own) = self.own.first_mut() {
+            if own.via == failed && matches!(own.progress, Progress::Sent(_)) {
+                own.progress = Progress::Waiting;
+                own.tries = own.tries.saturating_sub(1);
+            }
+        }
     }
 
     pub(super) fn own_deadline(&self) -> Option<Time> {
@@ -146,52 +286,99 @@ impl Flow {
         let Some(own) = self.own.first_mut().copied() else {
             return;
         };
-        match (own.progress, own.kind) {
-            (Progress::Sent(until), Kind::Confirm(_)) if until <= now => {
-                self.fail_link(
-                    LinkIx::FIRST,
-                    LinkFailure::Timeout(Exchange::ConfirmRkey),
-                    now,
-                );
-            }
-            (Progress::Sent(until), Kind::Delete(_)) if until <= now => {
-                self.fail_link(
-                    LinkIx::FIRST,
-                    LinkFailure::Timeout(Exchange::DeleteRkey),
-                    now,
-                );
-            }
-            _ => {}
+        let exchange = match own.kind {
+            Kind::Confirm(_) => Exchange::ConfirmRkey,
+            Kind::Delete(_) => Exchange::DeleteRkey,
+        };
+        if matches!(own.progress, Progress::Sent(until) if until <= now) {
+            self.fail_link(own.via, LinkFailure::Timeout(exchange), now);
         }
     }
 
     /// The peer's answer to our CONFIRM RKEY.
     pub(super) fn handle_rkey_confirmed(&mut self, message: &ConfirmRkey, now: Time) {
-        let pause = now.after(self.params.timing.rkey_retry);
-        let Some(own) = self.own.first_mut() else {
+        let Some(own) = self.own.first_mut().copied() else {
             return self.drop_message();
         };
-        let answered =
-            own.kind == Kind::Confirm(message.rtoken) && matches!(own.progress, Progress::Sent(_));
+        let answered = matches!(
+            (own.kind, own.progress),
+            (Kind::Confirm(_), Progress::Sent(_))
+        ) && own.sent == message.rtoken;
         if !answered {
             return self.drop_message();
         }
-        let id = own.id;
-        if !message.negative {
-            self.finish_own(Event::RkeyConfirmed(id), now);
-        } else if message.retry && own.tries < CONFIRM_RKEY_TRIES {
-            own.progress = Progress::Again(pause);
-            self.start_delete(now);
-        } else {
-            self.finish_own(Event::RkeyRefused(id), now);
+        if message.negative {
+            return self.own_refused(message.retry, now);
         }
+        if own.left > 0 {
+            return self.send_text(own.via, Text::OwnCont, None);
+        }
+        self.own_accepted(now);
+    }
+
+    /// The peer's answer to a continuation.
+    pub(super) fn handle_continued(&mut self, at: LinkIx, message: &ConfirmRkeyCont, now: Time) {
+        let Some(own) = self.own.first_mut() else {
+            return self.drop_message();
+        };
+        let answered = matches!(
+            (own.kind, own.progress),
+            (Kind::Confirm(_), Progress::Sent(_))
+        ) && (own.via, own.left) == (at, message.left)
+            && own.left > 0;
+        if !answered {
+            return self.drop_message();
+        }
+        if message.negative {
+            return self.own_refused(false, now);
+        }
+        own.left = own.left.saturating_sub(IN_CONTINUATION);
+        if own.left > 0 {
+            return self.send_text(at, Text::OwnCont, None);
+        }
+        self.own_accepted(now);
+    }
+
+    fn own_refused(&mut self, retry: bool, now: Time) {
+        let pause = now.after(self.params.timing.rkey_retry);
+        let Some(own) = self.own.first_mut() else {
+            return;
+        };
+        if retry && own.tries < CONFIRM_RKEY_TRIES {
+            own.progress = Progress::Again(pause);
+            return self.go_on(now);
+        }
+        let id = own.id;
+        self.finish_own(Event::RkeyRefused(id), now);
+    }
+
+    /// The peer has stored the buffer, with keys for all links that were up when it was asked to.
+    fn own_accepted(&mut self, now: Time) {
+        let mut missing = self.adding().is_some_and(Adding::keys_are_sent);
+        let Some(own) = self.own.first_mut().copied() else {
+            return;
+        };
+        for link in self.active().filter(|link| *link != own.via) {
+            missing |= own.others & link.bit() == 0;
+        }
+        if missing {
+            // A link was added meanwhile: once more, with its key (RFC 7609 section 3.5.5.3.1).
+            if let Some(own) = self.own.first_mut() {
+                own.progress = Progress::Waiting;
+                own.tries = own.tries.saturating_sub(1);
+            }
+            return self.go_on(now);
+        }
+        self.finish_own(Event::RkeyConfirmed(own.id), now);
     }
 
     /// The peer's answer to our DELETE RKEY. An RKey that it does not know is as good as deleted.
     pub(super) fn handle_rkey_deleted(&mut self, message: &DeleteRkey, now: Time) {
         let answered = self.own.first_mut().copied().filter(|own| {
-            matches!((own.kind, own.progress), (Kind::Delete(rkey), Progress::Sent(_))
-                if message.rkeys.as_slice().first() == Some(&rkey))
+            matches!(
+                (own.kind, own.progress),
+                (Kind::Delete(_), Progress::Sent(_))
+            ) && message.rkeys.as_slice().first() == Some(&own.sent.rkey)
         });
         match answered {
             Some(own) => self.finish_own(Event::RkeyDeleted(own.id), now),
@@ -210,16 +397,44 @@ impl Flow {
         }
     }
 
+    // The peer's
+
+    /// True while the peer's exchange is under way.
+    pub(super) fn incoming_under_way(&self, now: Time) -> bool {
+        self.incoming.is_some_and(|incoming| incoming.until > now)
+    }
+
+    pub(super) fn forget_incoming(&mut self, failed: LinkIx) {
+        self.incoming = self.incoming.filter(|incoming| incoming.at != failed);
+    }
+
     /// The peer announces a buffer.
     pub(super) fn handle_confirm_rkey(
         &mut self,
         at: LinkIx,
         message: &ConfirmRkey,
         peers: &mut PeerTable<'_>,
+        now: Time,
     ) {
-        let changing = !self.rkeys_may_change();
-        // With one link, an entry for another one names a link that does not exist.
-        let taken = !changing && message.others == 0 && peers.add(at, message.rtoken).is_ok();
+        let changing = self.phase != Phase::Active || self.change.is_some();
+        let mut tokens = Tokens::EMPTY;
+        tokens.set(at, message.rtoken);
+        let known = !changing
+            && message.others <= OTHERS_MAX
+            && self.take_entries(message.entries(), &mut tokens);
+        let left = message.others.saturating_sub(IN_REQUEST);
+        self.incoming = None;
+        let taken = if known && left > 0 {
+            self.incoming = Some(Incoming {
+                at,
+                tokens,
+                left,
+                until: now.after(self.params.timing.reply),
+            });
+            true
+        } else {
+            known && peers.add_all(at, &tokens).is_ok()
+        };
         let reply = if taken {
             message.accepted()
         } else {
@@ -227,6 +442,69 @@ impl Flow {
             message.refused(changing)
         };
         self.send(at, &Llc::ConfirmRkey(reply), None);
+        if taken && left == 0 {
+            self.check_covered(&tokens, now);
+        }
+    }
+
+    /// The peer announces further keys of a buffer.
+    pub(super) fn handle_confirm_rkey_cont(
+        &mut self,
+        at: LinkIx,
+        message: &ConfirmRkeyCont,
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) {
+        let Some(mut incoming) = self.incoming.filter(|incoming| incoming.at == at) else {
+            return self.drop_message();
+        };
+        self.incoming = None;
+        if message.left != incoming.left {
+            return self.violation(at, now);
+        }
+        let left = incoming.left.saturating_sub(IN_CONTINUATION);
+        // The links may have changed since the request.
+        let mut taken = self.phase == Phase::Active
+            && self.change.is_none()
+            && self.take_entries(message.entries(), &mut incoming.tokens);
+        if taken && left == 0 {
+            taken = peers.add_all(at, &incoming.tokens).is_ok();
+        }
+        let reply = ConfirmRkeyCont {
+            reply: true,
+            negative: !taken,
+            ..*message
+        };
+        self.send(at, &Llc::ConfirmRkeyCont(reply), None);
+        if !taken {
+            self.counters.refused = self.counters.refused.saturating_add(1);
+        } else if left == 0 {
+            self.check_covered(&incoming.tokens, now);
+        } else {
+            self.incoming = Some(Incoming { left, ..incoming });
+            return;
+        }
+        self.go_on(now);
+    }
+
+    /// Sorts the keys of the peer by link. False if there is a link that nobody knows.
+    fn take_entries(&self, entries: &[LinkRToken], tokens: &mut Tokens) -> bool {
+        entries.iter().all(|entry| {
+            let link = entry.link.and_then(|number| self.by_number(number));
+            if let Some(link) = link {
+                tokens.set(link, entry.rtoken);
+            }
+            link.is_some()
+        })
+    }
+
+    /// A link for which the peer has no key counts as failed (RFC 7609 appendix C.7.1).
+    fn check_covered(&mut self, tokens: &Tokens, now: Time) {
+        for link in LinkIx::all() {
+            if self.is_active(link) && tokens.get(link).is_none() {
+                self.fail_link(link, LinkFailure::NoRkey, now);
+            }
+        }
     }
 
     /// The peer takes buffers back.
@@ -247,5 +525,21 @@ impl Flow {
             bit = bit.wrapping_shr(1);
         }
         self.send(at, &Llc::DeleteRkey(message.answered(errors)), None);
+    }
+
+    /// The link with this number, whatever becomes of it.
+    pub(super) fn by_number(&self, number: LinkNum) -> Option<LinkIx> {
+        LinkIx::all().find(|link| self.link_number(*link) == Some(number))
+    }
+
+    /// True if the role and the stage of the link let it carry a request of our own.
+    pub(super) fn is_server(&self) -> bool {
+        self.params.role == Role::Server
+    }
+
+    /// True if nobody uses the link any more.
+    pub(super) fn is_leaving(&self, link: LinkIx) -> bool {
+        self.link(link)
+            .is_some_and(|link| link.stage == Stage::Leaving)
     }
 }

@@ -5,17 +5,24 @@
 //! Most are those of version 1 under another type. What is longer is ADD LINK, which brings keys,
 //! and DELETE RKEY, which may name many; and a client asks for a link with REQUEST ADD LINK.
 
-use core::ops::Deref;
+use core::{
+    mem::size_of,
+    ops::Deref, //
+};
+
+use zerocopy::IntoBytes;
 
 use super::{
     Event,
     Flow,
+    Text,
     Version,
-    EVENTS_PER_CALL, //
+    RMBS_GONE_MAX, //
 };
 use crate::{
     group::{
         LinkIx,
+        OwnTable,
         PeerTable,
         Role, //
     },
@@ -27,6 +34,7 @@ use crate::{
             AddLinkV2,
             DeleteRkeyV2,
             RKeyWire,
+            RTokenPairWire,
             RequestAddLink, //
         },
         Llc, //
@@ -73,7 +81,7 @@ impl Deref for Frame {
 
 impl Flow {
     /// The bytes of a message in the form of the group's version.
-    pub(super) fn frame(&self, message: &Llc) -> Frame {
+    pub(super) fn frame(&self, link: LinkIx, message: &Llc) -> Frame {
         let Version::Two { direct } = self.params.version else {
             return Frame::new(&message.emit());
         };
@@ -86,10 +94,8 @@ impl Flow {
                     Some(_) => None,
                     None => Some(AddLinkExt {
                         direct,
-                        target_gid: self
-                            .peer_end(LinkIx::FIRST)
-                            .map_or(Gid::default(), |end| end.gid),
-                        // Nothing is to be written over it: see the module's documentation.
+                        target_gid: self.peer_end(link).map_or(Gid::default(), |end| end.gid),
+                        // They are put in when the message is posted.
                         pairs: &[],
                     }),
                 },
@@ -137,29 +143,76 @@ impl Flow {
                 self.order = order;
                 self.handle_confirm_link(link, &llc, now);
             }
-            v2::Llc::AddLink(llc) => self.handle_add_link(link, &llc.base, now),
+            v2::Llc::AddLink(llc) => {
+                let pairs = llc.ext.map_or(&[][..], |ext| ext.pairs);
+                self.handle_add_link(link, &llc.base, pairs, peers, now);
+            }
             v2::Llc::DeleteLink(llc) => self.handle_delete_link(link, &llc, now),
             v2::Llc::TestLink(llc) => self.handle_test_link(link, &llc, now),
             v2::Llc::ConfirmRkey(llc) if llc.reply => self.handle_rkey_confirmed(&llc, now),
-            v2::Llc::ConfirmRkey(llc) => self.handle_confirm_rkey(link, &llc, peers),
+            v2::Llc::ConfirmRkey(llc) => self.handle_confirm_rkey(link, &llc, peers, now),
             // Linux does not repeat the key. There is never more than one request of ours.
             v2::Llc::DeleteRkey(llc) if llc.reply => self.rkey_deleted(now),
             v2::Llc::DeleteRkey(llc) => self.handle_delete_rkey_v2(link, &llc, peers, now),
-            v2::Llc::RequestAddLink(llc) => self.handle_request_add_link(link, &llc),
+            v2::Llc::RequestAddLink(llc) => self.handle_request_add_link(link, &llc, now),
         }
     }
 
-    /// The client asks for another link. There is none to offer.
-    fn handle_request_add_link(&mut self, link: LinkIx, message: &RequestAddLink<'_>) {
+    /// The client asks for another link.
+    fn handle_request_add_link(&mut self, link: LinkIx, message: &RequestAddLink<'_>, now: Time) {
         if message.reply || self.params.role == Role::Client || !self.is_usable() {
             return self.drop_message();
         }
+        if self.take_hint(now) {
+            return;
+        }
         self.counters.refused = self.counters.refused.saturating_add(1);
-        let refusal = self.frame_v2(&v2::Llc::RequestAddLink(RequestAddLink {
-            reply: true,
-            gids: &[],
-        }));
-        self.send_frame(link, refusal, None);
+        self.send_v2(
+            link,
+            &v2::Llc::RequestAddLink(RequestAddLink {
+                reply: true,
+                gids: &[],
+            }),
+        );
+    }
+
+    pub(super) fn send_v2(&mut self, link: LinkIx, message: &v2::Llc<'_>) {
+        let frame = self.frame_v2(message);
+        self.send_text(link, Text::Ready(frame), None);
+    }
+
+    /// Puts the number of pairs into ADD LINK, and counts them into its length.
+    pub(super) fn with_pairs(&self, mut frame: Frame, own: &OwnTable<'_>) -> (Frame, u8) {
+        let count = self.count_pairs(own);
+        let pairs = usize::from(count).saturating_mul(size_of::<RTokenPairWire>());
+        let len = usize::from(frame.len).saturating_add(pairs);
+        let [a, b] = self.order.bytes(u16::try_from(len).unwrap_or(u16::MAX));
+        let [c, d] = self.order.bytes(count.into());
+        for (place, byte) in [(1, a), (2, b), (PAIR_COUNT, c), (PAIR_COUNT + 1, d)] {
+            if let Some(to) = frame.bytes.get_mut(place) {
+                *to = byte;
+            }
+        }
+        (frame, count)
+    }
+
+    /// Writes the pairs of keys that follow a message whose [`Outgoing::pairs`](super::Outgoing)
+    /// says so, and returns their length. To be called before anything else happens.
+    pub fn write_pairs(&self, own: &OwnTable<'_>, out: &mut [u8]) -> usize {
+        let mut written = 0usize;
+        let mut from = 0;
+        for place in out.chunks_exact_mut(size_of::<RTokenPairWire>()) {
+            let Some((next, pair)) = self.pair_from(own, from) else {
+                break;
+            };
+            from = next;
+            let wire = RTokenPairWire::from(pair);
+            for (to, byte) in place.iter_mut().zip(wire.as_bytes()) {
+                *to = *byte;
+            }
+            written = written.saturating_add(place.len());
+        }
+        written
     }
 
     /// The peer takes buffers back, any number of them. The reply repeats as many keys as fit.
@@ -176,7 +229,7 @@ impl Flow {
             match peers.remove(link, RKey::from(*rkey)) {
                 Some((slot, true)) => {
                     in_use = in_use.saturating_add(1);
-                    if in_use > EVENTS_PER_CALL {
+                    if in_use > RMBS_GONE_MAX {
                         // A peer that takes away so much that is in use is not sane any more.
                         return self.violation(link, now);
                     }
@@ -187,18 +240,23 @@ impl Flow {
             }
         }
         let repeated = message.rkeys.len().min(REPEATED_RKEYS);
-        let reply = self.frame_v2(&v2::Llc::DeleteRkey(DeleteRkeyV2 {
-            reply: true,
-            negative: unknown != 0,
-            errors: unknown,
-            rkeys: message.rkeys.get(..repeated).unwrap_or_default(),
-        }));
-        self.send_frame(link, reply, None);
+        self.send_v2(
+            link,
+            &v2::Llc::DeleteRkey(DeleteRkeyV2 {
+                reply: true,
+                negative: unknown != 0,
+                errors: unknown,
+                rkeys: message.rkeys.get(..repeated).unwrap_or_default(),
+            }),
+        );
     }
 }
 
 /// Keys of DELETE RKEY for which a message of the ordinary length has room.
 const REPEATED_RKEYS: usize = (llc::LEN - 8) / 4;
+
+/// Where the number of pairs is in ADD LINK.
+const PAIR_COUNT: usize = 70;
 
 /// The byte order of lengths until the peer has shown its own.
 pub(super) const FIRST_ORDER: ByteOrder = ByteOrder::Big;

@@ -77,7 +77,11 @@ pub enum Command {
     /// moves data over SMC, compares it, and takes everything away. Needs root, `ip` and `rdma`.
     Selftest,
     /// Show peers: connections over SMC and over TCP, and why the latter
-    Peers,
+    ///
+    /// Where SMC fails in a way that it is likely to do again, connections with the peer are plain TCP
+    /// for a while, and longer after each further failure; see net.smc.smcr_peer_backoff. AVOIDED says
+    /// for how long still.
+    Peers(own::PeersArgs),
     /// Show link groups
     Groups,
     /// Show the links of the link groups
@@ -377,6 +381,7 @@ pub fn run(
         Command::Selftest => return selftest::run(source, output),
         Command::Rules(command) => own::run_rules(command, source, output),
         Command::Drain(args) => own::run_drain(args, source, output),
+        Command::Peers(args) => own::run_peers(args, source, output),
         Command::Events(args) => own::run_events(args, source, output),
         Command::Stats(args) => watch::run(args, source, output),
         Command::Ueid(command) => run_ueid(command, source, output),
@@ -398,10 +403,6 @@ fn show(
         Command::Status => {
             let status = Status::read(source)?;
             output.print(&status, text::status)
-        }
-        Command::Peers => {
-            let peers = own::Peer::read_all(source)?;
-            output.list("peers", &peers, |peers| text::peers(peers, width))
         }
         Command::Groups => {
             let groups = Group::read_all(source)?;

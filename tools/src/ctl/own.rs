@@ -3,7 +3,9 @@
 //! Commands for what only the module smc_r has: rules, peers, draining, events.
 
 use super::{text, Failure, Output};
-use crate::model::own::{DrainTarget, Drained, Event, PeerFallback, Ports, Prefix, Rule};
+use crate::model::own::{
+    DrainTarget, Drained, Event, FailedPeer, PeerFallback, Ports, Prefix, Rule,
+};
 use crate::model::socket::SocketInfo;
 use crate::netlink::{push_attribute, Error, Notice, Source};
 use crate::uapi::own::{self, attr};
@@ -96,6 +98,14 @@ pub struct DrainArgs {
     pub undo: bool,
 }
 
+/// Whether to show peers.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PeersArgs {
+    /// Forget with whom SMC failed a short time ago: the next connections try it again
+    #[arg(short, long)]
+    pub flush: bool,
+}
+
 /// Which events to show.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EventsArgs {
@@ -183,6 +193,19 @@ pub(super) fn run_drain(
         .map_err(|error| Failure::Refused(error, "see `smcctl devices` and `smcctl links`"))
 }
 
+pub(super) fn run_peers(
+    args: &PeersArgs,
+    source: &mut dyn Source,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    if args.flush {
+        return Ok(source.execute(OWN_FAMILY, own::PEER_FLUSH, &[])?);
+    }
+    let width = output.width;
+    let peers = Peer::read_all(source)?;
+    output.list("peers", &peers, |peers| text::peers(peers, width))
+}
+
 pub(super) fn run_events(
     args: &EventsArgs,
     source: &mut dyn Source,
@@ -226,11 +249,17 @@ pub struct Peer {
     pub tcp: u64,
     /// What the module remembers of connections that became TCP.
     pub fallbacks: Vec<PeerFallback>,
+    /// What it remembers of failures that make it leave the peer alone for a while.
+    pub failures: Vec<FailedPeer>,
 }
 
 impl Peer {
     /// Puts together what is connected and what fell back.
-    pub fn collect(sockets: &[SocketInfo], fallbacks: &[PeerFallback]) -> Vec<Self> {
+    pub fn collect(
+        sockets: &[SocketInfo],
+        fallbacks: &[PeerFallback],
+        failures: &[FailedPeer],
+    ) -> Vec<Self> {
         let mut peers = BTreeMap::new();
         let mut peer = |address: IpAddr, change: &mut dyn FnMut(&mut Self)| {
             let address = address.to_canonical();
@@ -240,6 +269,7 @@ impl Peer {
                 smcd: 0,
                 tcp: 0,
                 fallbacks: Vec::new(),
+                failures: Vec::new(),
             }));
         };
         let idle = [State(2), State(7), State(10)];
@@ -258,6 +288,11 @@ impl Peer {
                 peer.fallbacks.push(fallback.clone());
             });
         }
+        for failure in failures {
+            peer(failure.address, &mut |peer| {
+                peer.failures.push(failure.clone());
+            });
+        }
         peers.into_values().collect()
     }
 
@@ -265,12 +300,18 @@ impl Peer {
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
         let fallbacks = PeerFallback::read_all(source);
         let sockets = SocketInfo::read_all(source);
+        // Other modules, and older ones, do not have it.
+        let failures = match super::status::if_supported(FailedPeer::read_all(source)) {
+            Err(Error::NoFamily(_)) => None,
+            failures => failures?,
+        };
         match (sockets, fallbacks) {
             (Err(error), Err(_)) => Err(error),
             (Err(error), _) | (_, Err(error)) if !matches!(error, Error::NoFamily(_)) => Err(error),
             (sockets, fallbacks) => Ok(Self::collect(
                 &sockets.unwrap_or_default(),
                 &fallbacks.unwrap_or_default(),
+                &failures.unwrap_or_default(),
             )),
         }
     }

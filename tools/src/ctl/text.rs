@@ -7,6 +7,7 @@ use super::table::{address, bytes, gid, pairs, table};
 use super::Status;
 use crate::model::device::Device;
 use crate::model::group::{Group, Link};
+use crate::model::own::FailedPeer;
 use crate::model::own::{Drained, Rule};
 use crate::model::socket::{Cursor, SocketInfo};
 use crate::model::stats::{Buckets, Buffers, Stats, Technology, SIZES};
@@ -474,17 +475,31 @@ pub(super) fn peers(peers: &[Peer], width: Option<u16>) -> String {
             peer.smcr.to_string(),
             peer.tcp.to_string(),
         ];
-        if peer.fallbacks.is_empty() {
-            let rest = ["0".to_string(), NONE.into(), NONE.into()];
-            rows.push(head.iter().cloned().chain(rest).collect());
+        let mut row = |rest: [String; 4]| rows.push(head.iter().cloned().chain(rest).collect());
+        let avoided = |failure: &FailedPeer| match (failure.seconds_left(), failure.port) {
+            (Some(seconds), Some(port)) => format!("port {port}: {seconds} s"),
+            (Some(seconds), None) => format!("{seconds} s"),
+            (None, _) => NONE.into(),
+        };
+        if peer.fallbacks.is_empty() && peer.failures.is_empty() {
+            row(["0".into(), NONE.into(), NONE.into(), NONE.into()]);
         }
+        let mut failures: Vec<_> = peer.failures.iter().collect();
         for fallback in &peer.fallbacks {
-            let rest = [
+            let same = |failure: &&FailedPeer| failure.side == fallback.side;
+            let failure = failures.iter().position(same);
+            let failure = failure.map(|place| failures.remove(place));
+            row([
                 fallback.count.to_string(),
                 fallback.side.to_string(),
+                failure.map_or(NONE.into(), avoided),
                 fallback.reason.to_string(),
-            ];
-            rows.push(head.iter().cloned().chain(rest).collect());
+            ]);
+        }
+        // A failure ends some connections without a fallback, and a host may have several services.
+        for failure in failures {
+            let (side, reason) = (failure.side.to_string(), failure.reason.to_string());
+            row(["0".into(), side, avoided(failure), reason]);
         }
     }
     let titles = [
@@ -493,6 +508,7 @@ pub(super) fn peers(peers: &[Peer], width: Option<u16>) -> String {
         ">TCP",
         ">FALLBACKS",
         "SIDE",
+        ">AVOIDED",
         "LAST REASON",
     ];
     table(&titles, rows, width)

@@ -9,7 +9,7 @@ use super::steps::{Report, Step, Verdict};
 use super::{read_devices, read_links, Failure, Output};
 use crate::model::device::{Device, Port};
 use crate::model::group::Link;
-use crate::model::own::{self, Drained, PeerFallback, Rule};
+use crate::model::own::{self, Drained, FailedPeer, PeerFallback, Rule};
 use crate::model::socket::{Fallback, SocketInfo};
 use crate::model::system::{self, PnetEntry, SystemInfo};
 use crate::netlink::{Error, Route, Source};
@@ -77,6 +77,8 @@ pub struct Facts {
     pub rules: Option<Vec<Rule>>,
     /// Peers that fell back.
     pub fallbacks: Option<Vec<PeerFallback>>,
+    /// Peers with whom SMC failed a short time ago.
+    pub failures: Vec<FailedPeer>,
     /// Sockets; `None` without smc_diag.
     pub sockets: Option<Vec<SocketInfo>>,
     /// Links.
@@ -136,6 +138,7 @@ impl Facts {
                 .port
                 .map(|port| probe(SocketAddr::new(address, port), source)),
             fallbacks: if_there(PeerFallback::read_all(source))?,
+            failures: if_there(FailedPeer::read_all(source))?.unwrap_or_default(),
             sockets: if_there(SocketInfo::read_all(source))?,
             links: read_links(source)?,
         })
@@ -274,6 +277,7 @@ fn steps(facts: &Facts) -> Vec<Step> {
         return steps;
     }
     steps.push(rules(facts));
+    steps.extend(avoided(facts));
     let route = route(facts);
     let on = route.verdict != Verdict::Failure;
     steps.push(route);
@@ -349,6 +353,42 @@ fn rules(facts: &Facts) -> Step {
     Step::new(name, Verdict::Pass, "no rule denies it")
 }
 
+/// What the module remembers of failures; connections of this host as client are in question.
+fn avoided(facts: &Facts) -> Option<Step> {
+    let ours = |peer: &&FailedPeer| {
+        Some(peer.address.to_canonical()) == facts.address && peer.side == Side(1)
+    };
+    let name = "failures";
+    let concerned = |peer: &&FailedPeer| ours(peer) && peer.concerns(facts.port);
+    let Some(failure) = facts.failures.iter().find(concerned) else {
+        // Which port is meant was not said.
+        let other = |peer: &&FailedPeer| ours(peer) && facts.port.is_none();
+        let (port, seconds) = facts
+            .failures
+            .iter()
+            .filter(other)
+            .find_map(|peer| Some((peer.port?, peer.seconds_left()?)))?;
+        let detail = format!("SMC failed with port {port} and is not tried there for {seconds} s");
+        let step = Step::new(name, Verdict::Warning, detail);
+        return Some(step.advise(format!("see `smcctl why ADDRESS --port {port}`")));
+    };
+    let reason = failure.reason;
+    let Some(seconds) = failure.seconds_left() else {
+        let detail = format!("the last try failed ({reason}); the next connection tries again");
+        return Some(Step::new(name, Verdict::Warning, detail));
+    };
+    let times = match failure.failures {
+        1 => "failed".to_string(),
+        times => format!("failed {times} times"),
+    };
+    let detail = format!("SMC {times} and is not tried for {seconds} s: {reason}");
+    let advice = reason
+        .advice()
+        .map_or(String::new(), |advice| format!("{advice}; then "));
+    let advice = format!("{advice}`smcctl peers --flush` to try it at once");
+    Some(Step::new(name, Verdict::Failure, detail).advise(advice))
+}
+
 fn route(facts: &Facts) -> Step {
     let name = "route";
     let Some(route) = &facts.route else {
@@ -356,12 +396,15 @@ fn route(facts: &Facts) -> Step {
             .advise("see `ip route get ADDRESS`");
     };
     if route.local {
-        return Step::new(
-            name,
-            Verdict::Failure,
-            "this is an address of this host itself",
-        )
-        .advise("such connections go over the interface lo, which has no RDMA port");
+        let detail = "this is an address of this host itself";
+        // Unlike other interfaces, it never has a port of its own.
+        if facts.pnet_id().is_some() {
+            return Step::new(name, Verdict::Pass, detail);
+        }
+        return Step::new(name, Verdict::Failure, detail).advise(
+            "such connections go over the interface lo, which has no RDMA port, unless the table \
+             of pnet ids gives it one: `smcctl pnet add ID -i lo` and `smcctl pnet add ID -d DEVICE`",
+        );
     }
     let interface = facts
         .interfaces
@@ -482,23 +525,32 @@ fn one_port(facts: &Facts, device: &str, port: &Port) -> Vec<Step> {
             )),
         );
     }
-    let gids = facts.gids_of(device, number);
-    steps.push(
-        match gids
-            .iter()
-            .find(|gid| gid.kind.contains("v2"))
-            .or(gids.first())
-        {
-            Some(gid) => {
-                let address = gid.gid.to_ipv4_mapped();
-                let address = address.map_or_else(|| gid.gid.to_string(), |v4| v4.to_string());
-                Step::new("GID", Verdict::Pass, format!("{address} ({})", gid.kind))
-            }
-            None => Step::new("GID", Verdict::Failure, format!("{name} has none"))
-                .advise("give its interface an IP address, and set it up"),
-        },
-    );
+    let source = facts.route.as_ref().and_then(|route| route.source);
+    steps.push(match likely_gid(facts.gids_of(device, number), source) {
+        Some(gid) => {
+            let address = gid.gid.to_ipv4_mapped();
+            let address = address.map_or_else(|| gid.gid.to_string(), |v4| v4.to_string());
+            Step::new("GID", Verdict::Pass, format!("{address} ({})", gid.kind))
+        }
+        None => Step::new("GID", Verdict::Failure, format!("{name} has none"))
+            .advise("give its interface an IP address, and set it up"),
+    });
     steps
+}
+
+/// The GID that a connection from an address takes: of RoCE v2 if there is one, and then that of the
+/// address rather than another one of its kind.
+fn likely_gid(gids: &[Gid], source: Option<IpAddr>) -> Option<&Gid> {
+    let source = source.map(|address| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    });
+    gids.iter().rev().max_by_key(|gid| {
+        let same_kind = source.is_some_and(|source| {
+            source.to_ipv4_mapped().is_some() == gid.gid.to_ipv4_mapped().is_some()
+        });
+        (gid.kind.contains("v2"), source == Some(gid.gid), same_kind)
+    })
 }
 
 fn version(facts: &Facts, usable: bool) -> Step {
@@ -725,6 +777,17 @@ mod tests {
         bad.route.as_mut().unwrap().local = true;
         assert_eq!(failed(&bad).0, "route");
 
+        // Unless the table of pnet ids gives lo a port.
+        bad.interfaces = vec!["lo".into()];
+        bad.pnet = vec![PnetEntry {
+            id: "LOOP".into(),
+            interface: Some("lo".into()),
+            ..PnetEntry::default()
+        }];
+        assert_eq!(failed(&bad).0, "device");
+        bad.devices[0].ports[0].pnet_id = Some("LOOP".into());
+        assert!(judge(&bad).good);
+
         let mut bad = facts();
         bad.route.as_mut().unwrap().gateway = Some("192.0.2.254".parse().unwrap());
         assert_eq!(failed(&bad).0, "route");
@@ -737,6 +800,21 @@ mod tests {
         assert!(
             name == "port" && advice.contains("ip link set eth0 up"),
             "{advice}"
+        );
+
+        let mut more = facts();
+        let own = more.gids[0].2[0].clone();
+        for (index, gid) in [(0, "fe80::1"), (2, "::ffff:192.0.2.9")] {
+            let gid = gid.parse().unwrap();
+            more.gids[0].2.push(Gid {
+                index,
+                gid,
+                ..own.clone()
+            });
+        }
+        assert_eq!(
+            likely_gid(&more.gids[0].2, Some("192.0.2.1".parse().unwrap())),
+            Some(&own)
         );
 
         let mut bad = facts();
@@ -820,6 +898,48 @@ mod tests {
         assert_eq!(judge(&facts).steps[1].verdict, Verdict::Pass);
         facts.port = Some(90);
         assert_eq!(failed(&facts).0, "rules");
+    }
+
+    #[test]
+    fn what_failed_is_left_alone_for_a_while() {
+        let mut facts = facts();
+        let failure = FailedPeer {
+            address: "192.0.2.2".parse().unwrap(),
+            side: Side(1),
+            port: None,
+            reason: Reason(0x0201_0000),
+            failures: 2,
+            age_ms: 7_000,
+            left_ms: 52_001,
+        };
+        facts.failures = vec![failure.clone()];
+        let (name, advice) = failed(&facts);
+        assert!(
+            name == "failures" && advice.contains("4791") && advice.contains("peers --flush"),
+            "{advice}"
+        );
+        let report = judge(&facts);
+        let step = report.steps.iter().find(|step| step.name == name).unwrap();
+        assert!(
+            step.detail.contains("2 times") && step.detail.contains("53 s"),
+            "{step:?}"
+        );
+        // It is about one port only.
+        facts.failures[0].port = Some(80);
+        assert!(judge(&facts).good);
+        assert_eq!(avoided(&facts).unwrap().verdict, Verdict::Warning);
+        facts.port = Some(81);
+        assert!(avoided(&facts).is_none());
+        facts.port = Some(80);
+        assert_eq!(failed(&facts).0, "failures");
+        // The time is over, or it is about our servers.
+        facts.failures[0].left_ms = 0;
+        assert!(judge(&facts).good);
+        facts.failures = vec![FailedPeer {
+            side: Side(2),
+            ..failure
+        }];
+        assert!(judge(&facts).good);
     }
 
     #[test]

@@ -182,11 +182,7 @@ impl Rule {
 
     /// All rules, in their order.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let messages = source.dump(OWN_FAMILY, own::RULE_GET)?;
-        Ok(messages
-            .iter()
-            .map(Self::decode)
-            .collect::<Result<_, _>>()?)
+        list(source, own::RULE_GET, Self::decode)
     }
 
     /// The attributes of a request to add it.
@@ -224,6 +220,21 @@ impl Rule {
     }
 }
 
+/// Asks for a list of the module's own family.
+fn list<T>(
+    source: &mut dyn Source,
+    command: u8,
+    decode: fn(&Message) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Error> {
+    let messages = source.dump(OWN_FAMILY, command)?;
+    Ok(messages.iter().map(decode).collect::<Result<_, _>>()?)
+}
+
+/// The address of a peer, who has to have one.
+fn peer_address(attrs: &Attrs<'_>) -> Result<IpAddr, Malformed> {
+    address(attrs)?.ok_or_else(|| Malformed("peer without an address".into()))
+}
+
 /// A peer with whom connections became plain TCP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerFallback {
@@ -240,10 +251,8 @@ pub struct PeerFallback {
 impl PeerFallback {
     fn decode(message: &Message) -> Result<Self, Malformed> {
         let attrs = Attrs::parse(&message.attributes)?;
-        let address =
-            address(&attrs)?.ok_or_else(|| Malformed("peer without an address".into()))?;
         Ok(Self {
-            address,
+            address: peer_address(&attrs)?,
             side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
             reason: Reason(attrs.u32(attr::REASON)?.unwrap_or_default()),
             count: attrs.u64(attr::COUNT)?.unwrap_or_default(),
@@ -252,11 +261,56 @@ impl PeerFallback {
 
     /// The peers that the module remembers, the latest last.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let messages = source.dump(OWN_FAMILY, own::FALLBACK_GET)?;
-        Ok(messages
-            .iter()
-            .map(Self::decode)
-            .collect::<Result<_, _>>()?)
+        list(source, own::FALLBACK_GET, Self::decode)
+    }
+}
+
+/// A peer with whom SMC failed a short time ago.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedPeer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Our side.
+    pub side: Side,
+    /// Port of the service that failed; without one it is about all connections with the address.
+    pub port: Option<u16>,
+    /// Why it failed the last time.
+    pub reason: Reason,
+    /// How often it failed in a row.
+    pub failures: u64,
+    /// Milliseconds since the last time.
+    pub age_ms: u64,
+    /// Milliseconds for which connections are still plain TCP.
+    pub left_ms: u64,
+}
+
+impl FailedPeer {
+    fn decode(message: &Message) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(&message.attributes)?;
+        Ok(Self {
+            address: peer_address(&attrs)?,
+            side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
+            reason: Reason(attrs.u32(attr::REASON)?.unwrap_or_default()),
+            port: attrs.u16(attr::PORT_FIRST)?,
+            failures: attrs.u64(attr::COUNT)?.unwrap_or_default(),
+            age_ms: attrs.u64(attr::AGE)?.unwrap_or_default(),
+            left_ms: attrs.u64(attr::LEFT)?.unwrap_or_default(),
+        })
+    }
+
+    /// The peers that the module remembers, the latest last.
+    pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
+        list(source, own::PEER_GET, Self::decode)
+    }
+
+    /// Whether it is about connections to a port, or about all if none is given.
+    pub fn concerns(&self, port: Option<u16>) -> bool {
+        self.port.is_none() || self.port == port
+    }
+
+    /// Seconds for which connections are still plain TCP, begun ones included; `None` for no longer.
+    pub fn seconds_left(&self) -> Option<u64> {
+        (self.left_ms != 0).then(|| self.left_ms.div_ceil(1000))
     }
 }
 
@@ -297,11 +351,7 @@ impl Drained {
 
     /// All of it.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let messages = source.dump(OWN_FAMILY, own::DRAIN_GET)?;
-        Ok(messages
-            .iter()
-            .map(Self::decode)
-            .collect::<Result<_, _>>()?)
+        list(source, own::DRAIN_GET, Self::decode)
     }
 }
 

@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod errno;
 pub mod event;
 pub mod peer;

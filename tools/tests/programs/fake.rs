@@ -207,6 +207,16 @@ pub(crate) fn own_lists(number: u8) -> Vec<Message> {
             let same = peer(new()).u8(7, 1).u32(13, 0x0301_0000).u64(15, 12);
             vec![other.message(number), same.message(number)]
         }
+        own::PEER_GET => {
+            let mut other = new();
+            push_attribute(&mut other.0, 8, &[192, 0, 2, 7]);
+            let other = other.u8(7, 2).u32(13, 0x0301_0000);
+            let same = peer(new()).u8(7, 1).u32(13, 0x0201_0000).u64(15, 2);
+            vec![
+                other.u64(15, 1).u64(22, 31000).u64(23, 0).message(number),
+                same.u64(22, 5500).u64(23, 54_500).message(number),
+            ]
+        }
         own::DRAIN_GET => vec![
             new().text(18, "rxe_eth0").u8(19, 1).message(number),
             new().u32(16, 0x100).u32(21, 17).message(number),

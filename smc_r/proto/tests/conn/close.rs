@@ -505,6 +505,33 @@ fn own_abort_drops_what_was_received() {
 }
 
 #[test]
+fn the_reset_follows_what_was_sent() {
+    // The application gives the connection up right behind its data.
+    let sent = || {
+        let mut rig = busy_rig();
+        let _ = rig.conn.abort();
+        assert!(!rig.conn.reset_tcp());
+        let abort = rig.post();
+        assert!(abort.cdc.state_flags.aborted && abort.signal);
+        assert!(!rig.conn.reset_tcp());
+        (rig, abort)
+    };
+    let (mut rig, abort) = sent();
+    let _ = rig.conn.handle_sent(abort.ticket, true);
+    assert!(rig.conn.reset_tcp());
+    // Nobody waits for what cannot arrive any more.
+    let (mut rig, abort) = sent();
+    let _ = rig.conn.handle_sent(abort.ticket, false);
+    assert!(rig.conn.reset_tcp());
+    let (mut rig, _) = sent();
+    let _ = rig.conn.handle_link_failed();
+    assert!(rig.conn.reset_tcp());
+    let (mut rig, _) = sent();
+    let _ = rig.conn.handle_timeout(Timer::AbortWait);
+    assert!(rig.conn.reset_tcp());
+}
+
+#[test]
 fn data_announced_with_the_abort_counts() {
     let mut rig = busy_rig();
     rig.produced += 3;

@@ -279,6 +279,77 @@ fn failover_validation() {
     assert_eq!(run(0, 1), Some(Violation::DataLost));
 }
 
+/// Two messages of the old link, the validation, and the first one of the new link.
+fn crossing(rig: &mut Rig) -> [Cdc; 4] {
+    let mut at = |seq, count| {
+        let mut cdc = rig.message();
+        cdc.seq = seq;
+        cdc.prod.count = count;
+        cdc
+    };
+    let validation = Cdc {
+        seq: 2,
+        prod_flags: F,
+        ..Cdc::default()
+    };
+    [at(1, 10), at(2, 20), validation, at(3, 30)]
+}
+
+#[test]
+fn late_messages_of_the_old_link_are_waited_for() {
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [first, second, validation, third] = crossing(&mut rig);
+    for cdc in [validation, third] {
+        let events = rig.handle(&cdc);
+        assert_eq!((events.violation, events.readable), (None, false));
+        assert_eq!(events.held, cdc == third);
+        assert_eq!(rig.conn.readable(), 0);
+    }
+    assert!(rig.conn.is_awaiting());
+    assert!(rig.handle(&first).readable);
+    assert_eq!(rig.conn.readable(), 10);
+    let events = rig.handle(&second);
+    assert!(events.readable && !rig.conn.is_awaiting());
+    assert_eq!(rig.conn.readable(), 30, "and what was held");
+    assert_eq!(rig.conn.handle_drained().violation, None);
+    assert!(rig.handle(&first).dropped);
+}
+
+#[test]
+fn what_never_comes_is_lost() {
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [first, _, validation, third] = crossing(&mut rig);
+    for cdc in [first, validation, third] {
+        assert_eq!(rig.handle(&cdc).violation, None);
+    }
+    let events = rig.conn.handle_drained();
+    assert_eq!(events.violation, Some(Violation::DataLost));
+    assert_eq!(
+        rig.conn.error(),
+        Some(ConnError::ProtocolViolation(Violation::DataLost))
+    );
+    assert_eq!(rig.conn.readable(), 10, "what had come stays readable");
+}
+
+#[test]
+fn urgent_data_is_not_forgotten_while_it_is_held() {
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [first, second, validation, mut third] = crossing(&mut rig);
+    third.prod_flags.urgent_present = true;
+    third.prod_flags.urgent_pending = true;
+    let mut fourth = third;
+    fourth.seq = 4;
+    fourth.prod_flags = Default::default();
+    for cdc in [validation, third, fourth, first] {
+        assert!(!rig.handle(&cdc).urgent);
+    }
+    assert!(rig.handle(&second).urgent);
+    assert!(rig.conn.urgent_ready());
+}
+
 #[test]
 fn moving_to_another_link() {
     let mut rig = Rig::new(64, 0);

@@ -1005,11 +1005,12 @@ fn a_repeated_announcement_can_succeed() {
     let mut engine = Engine::active(Role::Client);
     engine.announce(1).unwrap();
     let request = ConfirmRkey::request(token(1));
-    engine.receive(Llc::ConfirmRkey(request.refused(true)));
     engine.sends();
+    engine.receive(Llc::ConfirmRkey(request.refused(true)));
     // A second answer to the first request is nobody's.
     engine.drops(Llc::ConfirmRkey(request.accepted()));
     engine.expire();
+    engine.sends();
     engine.receive(Llc::ConfirmRkey(request.accepted()));
     assert_eq!(engine.events(), [Event::RkeyConfirmed(RmbId(1))]);
 }

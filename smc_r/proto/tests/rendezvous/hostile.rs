@@ -561,6 +561,13 @@ impl Pair {
                     Event::FirstContact(result) => assert_eq!(result, LinkResult::Up),
                     Event::SpareFree => panic!("there was none"),
                     Event::PeerRmbGone(_) => panic!("no connection uses any"),
+                    Event::MakeLink { .. }
+                    | Event::AcceptLink { .. }
+                    | Event::ConnectLink(_)
+                    | Event::LinkUp(_)
+                    | Event::LinkDown(..)
+                    | Event::LinkGone(_)
+                    | Event::LinkWanted => panic!("there is one link only"),
                 }
             }
             let Some(send) = side.flow.poll_send() else {

@@ -6,6 +6,7 @@ mod client;
 mod facts;
 mod flow;
 mod hostile;
+mod linux;
 mod pair;
 mod server;
 mod tables;

@@ -216,8 +216,8 @@ fn an_element_has_to_end_inside_the_address_space() {
 #[test]
 fn machines_stay_small() {
     use core::mem::size_of;
-    assert!(size_of::<smc_proto::llc_flow::Flow>() <= 3072);
+    assert!(size_of::<smc_proto::llc_flow::Flow>() <= 6144);
     assert!(size_of::<smc_proto::handshake::Client>() <= 3072);
     assert!(size_of::<smc_proto::handshake::Server>() <= 3584);
-    assert!(size_of::<PeerRmb>() <= 72);
+    assert!(size_of::<PeerRmb>() <= 144);
 }

@@ -5,6 +5,7 @@
 //! `SMC_SEED=n` runs one seed, `SMC_RUNS=n` another number of runs than usual.
 
 mod hostile;
+mod linux;
 #[expect(dead_code, reason = "scripts are for the fuzzer")]
 mod rng;
 mod world;
@@ -147,6 +148,19 @@ fn failover() {
 }
 
 #[test]
+fn several_links() {
+    run("several_links", 3000, |seed| {
+        life(seed, 10, |c, rng| {
+            c.failover = true;
+            c.several = true;
+            c.early_close = rng.percent(40);
+            c.abort = rng.percent(10);
+        })
+    });
+    expect_seen(&[], &[], &[], &["F", "held"]);
+}
+
+#[test]
 fn link_death() {
     run("link_death", 2000, |seed| {
         life(seed, 5, |c, rng| {
@@ -198,6 +212,63 @@ fn hostile_peer() {
     });
     if number("SMC_SEED").is_none() {
         assert!(violations > 0, "no attack was noticed");
+    }
+}
+
+/// The same kinds of life as above, with a peer that does as Linux does.
+#[test]
+fn linux_peer() {
+    use linux::{
+        Met,
+        Rules,
+        Talk, //
+    };
+    thread_local! {
+        static MET: RefCell<Met> = RefCell::default();
+    }
+    let runs = 3000;
+    for (salt, rules) in [
+        Rules::default(),
+        Rules {
+            urgent: true,
+            ends: true,
+            ..Rules::default()
+        },
+        Rules {
+            ends: true,
+            aborts: true,
+            ..Rules::default()
+        },
+        Rules {
+            failover: true,
+            urgent: true,
+            ..Rules::default()
+        },
+        Rules {
+            ends: true,
+            aborts: true,
+            failover: true,
+            urgent: true,
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let well = run("linux_peer", runs / 5, |seed| {
+            let mut rng = Rng::new(seed ^ ((10 + salt as u64) << 40));
+            let steps = rng.size(20, 1500);
+            let mut talk = Talk::new(rules, rng);
+            let well = talk.run(steps);
+            MET.with_borrow_mut(|met| met.add(&talk.met));
+            well
+        });
+        if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() && !rules.aborts {
+            assert_eq!(well, runs / 5, "nothing can go wrong without a reason");
+        }
+    }
+    if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {
+        let met = MET.with_borrow(|met| *met);
+        assert!(met.all(), "not all of its habits were met: {met:?}");
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Config {
     pub abort: bool,
     /// Links die, and the connection moves to another one.
     pub failover: bool,
+    /// Each direction has a link of its own, and what came over old links may be handled late.
+    pub several: bool,
     /// The last link dies.
     pub death: bool,
     /// Timers may run out while there is still something under way.
@@ -83,6 +85,7 @@ impl Config {
             early_close: false,
             abort: false,
             failover: false,
+            several: false,
             death: false,
             hasty_timers: false,
             greedy: false,
@@ -92,7 +95,7 @@ impl Config {
 }
 
 /// The byte at a place of the stream that `host` sends.
-fn byte(host: usize, place: u64) -> u8 {
+pub fn byte(host: usize, place: u64) -> u8 {
     let x = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((host as u64) << 33);
     (x.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56) as u8
 }
@@ -106,6 +109,7 @@ struct Posted {
     mark: Option<u64>,
 }
 
+#[derive(Clone, Copy)]
 struct Message {
     cdc: Cdc,
     /// Place of the urgent byte, if it carries one.
@@ -118,6 +122,8 @@ struct Message {
 struct Wire {
     posted: VecDeque<Posted>,
     inbox: VecDeque<Message>,
+    /// What came over links that are gone, the oldest link first.
+    late: Vec<VecDeque<Message>>,
     completions: VecDeque<Posted>,
 }
 
@@ -128,6 +134,8 @@ pub struct Host {
     no_slot: bool,
     timer: Option<(Timer, u64)>,
     link_down: bool,
+    /// Messages that were handed over and have no effect yet.
+    held: Vec<Message>,
 
     /// Bytes accepted from the application.
     pub accepted: u64,
@@ -211,6 +219,7 @@ impl World {
             })
             .unwrap();
             conn.set_oob_inline(config.inline[i]);
+            conn.set_several_links(config.several);
             Host {
                 conn,
                 ring: vec![0; config.ring[i] as usize],
@@ -218,6 +227,7 @@ impl World {
                 no_slot: false,
                 timer: None,
                 link_down: false,
+                held: Vec::new(),
                 accepted: 0,
                 to_send: 0,
                 urgent_at_end: false,
@@ -484,12 +494,23 @@ impl World {
         true
     }
 
-    /// Host `1 - i` handles the next message from `i`.
+    /// Host `1 - i` handles the next message from `i`, from any of its links.
     fn deliver(&mut self, i: usize) -> bool {
-        let Some(Message { cdc, mark, end }) = self.wires[i].inbox.pop_front() else {
-            return false;
+        let queues = self.wires[i].late.len() as u64 + 1;
+        let queue = self.rng.below(queues) as usize;
+        let wire = &mut self.wires[i];
+        let next = match wire.late.get_mut(queue) {
+            Some(late) => late.pop_front(),
+            None => wire.inbox.pop_front(),
+        };
+        wire.late.retain(|late| !late.is_empty());
+        let late = !wire.late.is_empty();
+        let Some(message) = next else {
+            // The choice fell on nothing, while there is something left.
+            return late;
         };
         let r = 1 - i;
+        let cdc = message.cdc;
         let Host { conn, element, .. } = &mut self.hosts[r];
         assert_eq!(cdc.token, AlertToken(7 + i as u32));
         let sent = conn.diag().tx_state_flags;
@@ -497,38 +518,77 @@ impl World {
         let old = (cdc.seq.wrapping_sub(self.last_seq[r]) as i16) < 0;
         let lost = conn.send_unsent() > 0 && cdc.state_flags.closed && !over && !old;
         let before = conn.diag().rx_consumer;
+        let awaiting = conn.is_awaiting();
         let events = conn.handle_cdc(&cdc, |o| element[o as usize]);
         let reads = conn.diag().rx_consumer != before;
+        if events.held {
+            self.seen.flags.insert("held");
+            self.hosts[r].held.push(message);
+            self.after(r, events);
+            return true;
+        }
+        let released = awaiting && !conn.is_awaiting();
         self.hosts[r].peer_reads |= reads;
         if !events.dropped {
-            self.hosts[r].announced = self.hosts[r].announced.max(end);
-            self.hosts[r].peer_closed |= cdc.state_flags.closed;
-            self.hosts[r].ended |= cdc.state_flags.aborted;
+            self.took(r, &message);
         }
-        if cdc.state_flags.aborted && !over && !self.hosts[r].closed {
+        if released {
+            // Those that waited for this one count now.
+            for message in std::mem::take(&mut self.hosts[r].held) {
+                self.took(r, &message);
+                self.last_seq[r] = message.cdc.seq;
+                self.mark(r, &message);
+            }
+        }
+        let conn = &self.hosts[r].conn;
+        if cdc.state_flags.aborted && !over && !self.hosts[r].closed && !events.dropped {
             assert_eq!(self.hosts[r].conn.error(), Some(ConnError::Reset));
             assert!(events.changed && events.readable && events.writable);
         }
-        let conn = &self.hosts[r].conn;
-        if lost {
+        if lost && !released {
             assert!(conn.reset_tcp(), "unsent data lost without a word");
             assert!(self.hosts[r].closed || conn.error().is_some());
         }
         if !cdc.prod_flags.failover {
             assert!(events.dropped || !old);
-            if !old {
+            if !old && !released {
                 self.last_seq[r] = cdc.seq;
             }
         }
-        if let Some(mark) = mark {
-            if !events.dropped && self.hosts[r].marks.insert(mark) {
-                assert!(events.readable);
+        if !events.dropped {
+            self.mark(r, &message);
+        }
+        self.after(r, events);
+        true
+    }
+
+    /// What a message said counts from now on.
+    fn took(&mut self, r: usize, message: &Message) {
+        let host = &mut self.hosts[r];
+        host.announced = host.announced.max(message.end);
+        host.peer_closed |= message.cdc.state_flags.closed;
+        host.ended |= message.cdc.state_flags.aborted;
+    }
+
+    /// A message brought an urgent byte.
+    fn mark(&mut self, r: usize, message: &Message) {
+        if let Some(mark) = message.mark {
+            if self.hosts[r].marks.insert(mark) {
                 self.hosts[r].mark = Some(mark);
                 self.hosts[r].oob_read = false;
                 assert!(mark >= self.hosts[r].read, "urgent byte read before");
             }
         }
-        self.after(r, events);
+    }
+
+    /// The driver of host `i` has handed over all that came over old links.
+    fn drained(&mut self, i: usize) -> bool {
+        let wire = &self.wires[1 - i];
+        if !wire.late.is_empty() || !self.hosts[i].conn.is_awaiting() {
+            return false;
+        }
+        let events = self.hosts[i].conn.handle_drained();
+        self.after(i, events);
         true
     }
 
@@ -568,7 +628,12 @@ impl World {
 
     /// The link dies at some moment of what is under way.
     fn kill_link(&mut self) {
-        for i in 0..2 {
+        // With links of their own, one direction may go on.
+        let only = match self.rng.below(3) {
+            2 => None,
+            only => Some(only as usize).filter(|_| self.config.several),
+        };
+        for i in (0..2).filter(|i| only.is_none_or(|only| only == *i)) {
             for _ in 0..self.rng.below(6) {
                 self.execute(i);
             }
@@ -604,9 +669,16 @@ impl World {
             assert_eq!(self.hosts[i].conn.state(), State::Closed);
             return false;
         }
-        // All messages that arrived over the old link are handled before the new one is used.
-        while self.deliver(1 - i) {}
-        while self.deliver(i) {}
+        if self.config.several {
+            let arrived = std::mem::take(&mut self.wires[i].inbox);
+            if !arrived.is_empty() {
+                self.wires[i].late.push(arrived);
+            }
+        } else {
+            // All messages that arrived over the old link are handled before the new one is used.
+            while self.deliver(1 - i) {}
+            while self.deliver(i) {}
+        }
         self.hosts[i].link_down = false;
         self.hosts[i].urgent_posted = 0;
         let events = self.hosts[i].conn.handle_failover();
@@ -919,12 +991,13 @@ impl World {
             }
             12 => {
                 self.free_slots(i);
+                self.drained(i);
             }
             13 => {
                 if self.hosts[i].link_down {
                     self.recover(i);
                 } else if (self.config.failover || self.config.death)
-                    && !self.hosts[1 - i].link_down
+                    && (self.config.several || !self.hosts[1 - i].link_down)
                     && self.rng.percent(4)
                 {
                     self.kill_link();
@@ -967,6 +1040,7 @@ impl World {
                 busy |= self.complete(i);
                 busy |= self.free_slots(i);
                 busy |= self.recover(i);
+                busy |= self.drained(i);
                 busy |= self.tcp_reset(i);
                 busy |= self.send_finish(i);
                 busy |= self.send_begin(i);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/if_ether.h>
+#include <net/ip6_route.h>
+#include <net/neighbour.h>
+#include <net/route.h>
+
+#include "helpers.h"
+
+/* Looks who is at the first step of the way; asks for the address if it is not known. */
+static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, struct kapi_hop *hop)
+{
+	struct neighbour *neigh = dst_neigh_lookup(dst, destination);
+
+	if (!neigh)
+		return;
+	if (!(READ_ONCE(neigh->nud_state) & NUD_VALID)) {
+		neigh_event_send(neigh, NULL);
+	} else if (dst->dev->addr_len == ETH_ALEN) {
+		neigh_ha_snapshot(hop->mac, neigh, dst->dev);
+		hop->known = true;
+	}
+	neigh_release(neigh);
+}
+
+__rust_helper void rust_helper_route_hop4(struct net *net, u32 source, u32 destination,
+					  struct kapi_hop *hop)
+{
+	struct flowi4 flow = { .saddr = htonl(source), .daddr = htonl(destination) };
+	struct rtable *route = ip_route_output_key(net, &flow);
+	__be32 to = htonl(destination);
+
+	if (IS_ERR(route))
+		return;
+	hop->kind = route->rt_uses_gateway ? KAPI_HOP_GATEWAY : KAPI_HOP_DIRECT;
+	kapi_hop_neighbour(&route->dst, &to, hop);
+	ip_rt_put(route);
+}
+
+__rust_helper void rust_helper_route_hop6(struct net *net, const u8 *source, const u8 *destination,
+					  u32 ifindex, struct kapi_hop *hop)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct flowi6 flow = { .flowi6_oif = ifindex };
+	struct dst_entry *dst;
+
+	memcpy(&flow.saddr, source, sizeof(flow.saddr));
+	memcpy(&flow.daddr, destination, sizeof(flow.daddr));
+	dst = ip6_route_output(net, NULL, &flow);
+	if (!dst->error) {
+		hop->kind = dst_rt6_info(dst)->rt6i_flags & RTF_GATEWAY ? KAPI_HOP_GATEWAY :
+									  KAPI_HOP_DIRECT;
+		kapi_hop_neighbour(dst, &flow.daddr, hop);
+	}
+	dst_release(dst);
+#endif
+}

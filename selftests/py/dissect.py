@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Has tshark read the CLC, LLC and CDC messages of a capture, and looks for what it could not make sense of.
+
+usage: dissect.py CAPTURE FOLDER CASES
+
+CASES has lines `TIME NAME`: when a case began. The packets of each go to FOLDER/interop-NAME.pcap. What is
+reported as wrong: malformed messages, payload of accelerated TCP connections that is no CLC message, messages
+by RDMA that are neither LLC nor CDC or that nobody is woken for, writes with immediate data. Everything that the cases are known to send has to be there.
+"""
+
+import bisect
+import collections
+import struct
+import subprocess
+import sys
+
+FIELDS = (
+    "frame.time_epoch",
+    "frame.number",
+    "frame.protocols",
+    "tcp.stream",
+    "tcp.len",
+    "tcp.analysis.retransmission",
+    "infiniband.bth.opcode",
+    "infiniband.bth.se",
+    "smc.clc_msg",
+    "smc.llc_msg",
+    "_ws.expert.group",
+    "_ws.expert.message",
+    "_ws.col.info",
+)
+CLC = {1: "Proposal", 2: "Accept", 3: "Confirm", 4: "Decline"}
+CDC = 0xFE
+# By types of version 2.
+LLC = {
+    0x01: "CONFIRM LINK", 0x02: "ADD LINK", 0x04: "DELETE LINK", 0x06: "CONFIRM RKEY", 0x07: "TEST LINK",
+    0x09: "DELETE RKEY", 0x21: "CONFIRM LINK", 0x22: "ADD LINK", 0x23: "ADD LINK CONTINUATION",
+    0x24: "DELETE LINK", 0x25: "REQUEST ADD LINK", 0x26: "CONFIRM RKEY", 0x27: "TEST LINK",
+    0x29: "DELETE RKEY", CDC: "CDC",
+}  # fmt: skip
+EXPECTED = {*CLC.values(), "CONFIRM LINK", "ADD LINK", "CONFIRM RKEY", "DELETE LINK", "CDC"}
+GUESSES = (
+    "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib", "iser_infiniband", "eth_over_ib",
+    "mellanox_eoib", "sdp_infiniband", "fc_infiniband",
+)  # fmt: skip
+# Where an ADD LINK tells how many buffers it names.
+PAIRS_AT = 70
+# A Proposal of version 1, as RFC 7609 has it, over IPv4: tshark takes it for one with the 40 bytes that Linux
+# puts between its parts.
+RFC_PROPOSAL = "52"
+# Sends of the reliable connected transport that are whole messages; writes with immediate data.
+WHOLE = {4, 5}
+IMMEDIATE = {9, 11}
+
+Frame = collections.namedtuple("Frame", [name.replace(".", "_").strip("_") for name in FIELDS])
+
+
+def cases(path):
+    """When cases began, and their names."""
+    with open(path, encoding="ascii") as file:
+        lines = [line.split() for line in file]
+    return [float(time) for time, _ in lines], [name for _, name in lines]
+
+
+def split(capture, folder, starts, names):
+    """One file for each case; gives back all, as tshark can read it."""
+    with open(capture, "rb") as file:
+        content = file.read()
+    parts = collections.defaultdict(bytearray)
+    readable = bytearray(content[:24])
+    position = 24
+    while position + 16 <= len(content):
+        seconds, fraction, length, _ = struct.unpack_from("<IIII", content, position)
+        end = position + 16 + length
+        case = bisect.bisect(starts, seconds + fraction / 1e6) - 1
+        parts[names[max(case, 0)]] += content[position:end]
+        readable += content[position : position + 16] + big_endian(content[position + 16 : end])
+        position = end
+    for name, data in parts.items():
+        with open(f"{folder}/interop-{name}.pcap", "wb") as file:
+            file.write(content[:24] + data)
+    return bytes(readable)
+
+
+def big_endian(frame):
+    """The lengths in LLC messages of version 2, which Linux writes in its own byte order and tshark knows in the
+    other one only."""
+    ip = 18 if frame[12:14] == b"\x81\x00" else 14
+    udp = ip + 20
+    if frame[ip - 2 : ip] != b"\x08\x00" or frame[ip + 9] != 17 or frame[udp + 2 : udp + 4] != b"\x12\xb7":
+        return frame
+    opcode = frame[udp + 8]
+    if opcode not in WHOLE:
+        return frame
+    message = udp + 8 + 12 + 4 * (opcode == 5)
+    kind, low, high = frame[message : message + 3]
+    # The pad and the check of the frame are no part of it.
+    room = len(frame) - message - 4
+    if kind >> 4 != 2 or kind not in LLC or not room - 4 < (high << 8) + low <= room:
+        return frame
+    frame = frame[: message + 1] + bytes((high, low)) + frame[message + 3 :]
+    pairs = message + PAIRS_AT
+    if LLC[kind] == "ADD LINK" and room > PAIRS_AT:
+        frame = frame[:pairs] + frame[pairs + 1 : pairs - 1 : -1] + frame[pairs + 2 :]
+    return frame
+
+
+def frames(capture):
+    """What tshark says of each frame."""
+    command = ["tshark", "-n", "-r", capture, "-T", "fields"]
+    # Others that guess by the first bytes of what goes by RDMA.
+    for guess in GUESSES:
+        command += ["--disable-heuristic", guess]
+    for field in FIELDS:
+        command += ["-e", field]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
+    for line in done.stdout.splitlines():
+        yield Frame(*(line.split("\t") + [""] * len(FIELDS))[: len(FIELDS)])
+
+
+def numbers(text):
+    """Values of a field that may occur several times."""
+    return [int(value, 0) for value in text.split(",") if value]
+
+
+def main():
+    """Entry point."""
+    capture, folder, list_of_cases = sys.argv[1:]
+    starts, names = cases(list_of_cases)
+    readable = split(capture, folder, starts, names)
+    with open(f"{capture}.readable", "wb") as file:
+        file.write(readable)
+    seen = collections.Counter()
+    messages = 0
+    wrong = []
+    payload = collections.defaultdict(list)
+    accelerated = set()
+    for frame in frames(f"{capture}.readable"):
+        case = names[max(bisect.bisect(starts, float(frame.frame_time_epoch)) - 1, 0)]
+        layers = frame.frame_protocols.split(":")
+
+        def report(text, frame=frame, case=case):
+            wrong.append(f"frame {frame.frame_number} ({case}): {text}: {frame.ws_col_info} "
+                         f"{frame.ws_expert_message}")
+
+        is_rfc = frame.smc_clc_msg and CLC[1] in frame.ws_col_info and frame.tcp_len == RFC_PROPOSAL
+        if "smc" in layers and "malformed" in frame.ws_expert_message.lower() and not is_rfc:
+            report("malformed")
+        for kind in numbers(frame.smc_clc_msg):
+            seen[CLC.get(kind, f"CLC {kind}")] += 1
+            if kind not in CLC:
+                report(f"CLC type {kind}")
+        for kind in numbers(frame.smc_llc_msg):
+            seen[LLC.get(kind, f"LLC {kind}")] += 1
+            if kind not in LLC:
+                report(f"LLC type {kind}")
+        if frame.tcp_stream and frame.tcp_len not in ("", "0") and not frame.tcp_analysis_retransmission:
+            kinds = numbers(frame.smc_clc_msg)
+            if 3 in kinds:
+                accelerated.add(frame.tcp_stream)
+            # It may come as late as that.
+            if 4 in kinds:
+                accelerated.discard(frame.tcp_stream)
+            payload[frame.tcp_stream].append(("smc" in layers, report))
+        opcode = int(frame.infiniband_bth_opcode or -1)
+        if opcode in WHOLE:
+            messages += 1
+            if "smc" not in layers:
+                report("neither LLC nor CDC")
+            if frame.infiniband_bth_se not in ("1", "True"):
+                report("no event is solicited")
+        if opcode in IMMEDIATE:
+            report("a write with immediate data")
+    for stream in accelerated:
+        for is_clc, report in payload[stream]:
+            if not is_clc:
+                report("no CLC message on an accelerated connection")
+    for text in wrong[:20]:
+        print(f"# {text}")
+    print(f"# {len(accelerated)} accelerated connections; " + ", ".join(f"{n} {k}" for k, n in seen.most_common()))
+    missing = EXPECTED - set(seen)
+    if missing:
+        print(f"# not seen: {', '.join(sorted(missing))}")
+    if not messages:
+        print("# no message by RDMA")
+    return 1 if wrong or missing or not messages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Both ends of connections between this implementation and Linux's own.
+
+usage: interop.py FOLDER
+
+Serves until whoever started it ends: for each file N.run with a line
+
+    CASE server|client HOST PORT READY EXPECT [ARGUMENT...]
+
+a child plays that part. What it says goes to N.out, its exit code to N.code. (A program for each part would
+take most of an emulated guest's time to start.) The server makes the file READY when it listens. EXPECT is
+what our end has to be, smc or tcp; on the other, whose kernel does not tell, it is `any`.
+"""
+
+import glob
+import hashlib
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+import smcsock as s
+
+EXPECT = "any"
+
+
+def checked(sock):
+    """The socket, if it is what it has to be."""
+    if EXPECT != "any":
+        s.equal("mode", EXPECT, "smc" if s.is_smc(sock) else "tcp")
+    return sock
+
+
+def listen(host, port, ready, backlog=256):
+    """A listening socket, of which the client is told."""
+    sock = s.listener(host, port, backlog)
+    s.touch(ready)
+    return sock
+
+
+def accept(listener):
+    """An accepted socket."""
+    child, _ = listener.accept()
+    child.settimeout(s.LIMIT)
+    return checked(child)
+
+
+def connect(host, port):
+    """A connected socket."""
+    sock = s.smc_socket(host)
+    sock.connect((host, port))
+    return checked(sock)
+
+
+def pair(role, host, port, ready):
+    """Our end of one connection."""
+    if role == "client":
+        return connect(host, port)
+    with listen(host, port, ready) as listener:
+        return accept(listener)
+
+
+def send_random(sock, amount, seed):
+    """Bytes that the seed makes, in writes of random sizes; their digest goes last."""
+    rng = random.Random(seed)
+    digest = hashlib.sha256()
+    while amount:
+        data = rng.randbytes(min(amount, rng.choice((1, 100, 4096, 30000, 100000))))
+        digest.update(data)
+        sock.sendall(data)
+        amount -= len(data)
+    sock.sendall(digest.digest())
+
+
+def receive_random(sock, amount, seed):
+    """Reads what the other side sent, in reads of random sizes, and compares."""
+    rng = random.Random(seed)
+    digest = hashlib.sha256()
+    while amount:
+        data = sock.recv(min(amount, rng.choice((1000, 20000, 65536, 200000))))
+        s.check(data, f"the stream ends {amount} bytes early")
+        digest.update(data)
+        amount -= len(data)
+    s.equal("digest", digest.digest(), s.read_exactly(sock, 32))
+
+
+def bulk(role, host, port, ready, amount):
+    """Much data in both directions at once."""
+    amount = int(amount)
+    sock = pair(role, host, port, ready)
+    failures = []
+
+    def write():
+        try:
+            send_random(sock, amount, role)
+        except OSError as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    receive_random(sock, amount, role + " reads")
+    writer.join()
+    s.equal("failures of the writer", [], failures)
+    sock.shutdown(socket.SHUT_WR)
+    s.equal("end", b"", sock.recv(1))
+
+
+def ping_pong(role, host, port, ready, count):
+    """Small messages to and fro."""
+    sock = pair(role, host, port, ready)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for number in range(int(count)):
+        size = 1 if number % 3 else 4096
+        message = s.pattern(size, number)
+        if role == "client":
+            sock.sendall(message)
+            s.equal("answer", message[::-1], s.read_exactly(sock, size))
+        else:
+            s.equal("request", message, s.read_exactly(sock, size))
+            sock.sendall(message[::-1])
+    sock.close()
+
+
+def urgent(role, host, port, ready):
+    """An urgent byte in the midst of others, each way."""
+    sock = pair(role, host, port, ready)
+
+    def say():
+        sock.sendall(b"before")
+        sock.send(b"!", socket.MSG_OOB)
+        sock.sendall(b"behind")
+
+    def hear():
+        poll = select.poll()
+        poll.register(sock, select.POLLPRI)
+        s.check(poll.poll(10_000), "no urgent data")
+        s.equal("urgent byte", b"!", sock.recv(1, socket.MSG_OOB))
+        data = b""
+        while len(data) < 12:
+            more = sock.recv(12 - len(data))
+            s.check(more, "end of the stream")
+            data += more
+        s.equal("other bytes", b"beforebehind", data)
+
+    if role == "client":
+        say()
+        hear()
+    else:
+        hear()
+        say()
+    # Neither closes before the other is done.
+    sock.shutdown(socket.SHUT_WR)
+    s.equal("end", b"", sock.recv(1))
+
+
+def half_close(role, host, port, ready):
+    """The client ends its direction; the server still has much to say."""
+    sock = pair(role, host, port, ready)
+    if role == "client":
+        sock.sendall(s.pattern(100_000))
+        sock.shutdown(socket.SHUT_WR)
+        s.equal("answer", s.pattern(200_000, 2), s.read_exactly(sock, 1 << 30))
+    else:
+        s.equal("request", s.pattern(100_000), s.read_exactly(sock, 1 << 30))
+        time.sleep(0.3)
+        sock.sendall(s.pattern(200_000, 2))
+    sock.close()
+
+
+def abort(role, host, port, ready, who):
+    """One end closes with unread data, which is the only abort that Linux's implementation knows."""
+    sock = pair(role, host, port, ready)
+    sock.sendall(b"hello")
+    s.equal("greeting", b"hello", s.read_exactly(sock, 5))
+    if role == who:
+        s.check(select.select([sock], [], [], s.LIMIT)[0], "nothing to leave unread")
+        sock.close()
+        return
+    sock.sendall(b"unread")
+    try:
+        data = sock.recv(1)
+    except ConnectionResetError:
+        return
+    s.check(EXPECT == "any", f"no error, but {data!r}")
+    # Linux shows the end of the stream to readers, and the error only to who asks.
+    error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    s.equal("end and error", (b"", "ECONNRESET"), (data, s.name_of_code(error)))
+
+
+def sequence(role, host, port, ready, count):
+    """One connection after the other."""
+    count = int(count)
+    if role == "client":
+        for number in range(count):
+            with connect(host, port) as sock:
+                sock.sendall(s.pattern(1000, number))
+                s.equal("answer", s.pattern(1000, number)[::-1], s.read_exactly(sock, 1000))
+                s.equal("end", b"", sock.recv(1))
+        return
+    with listen(host, port, ready) as listener:
+        for _ in range(count):
+            with accept(listener) as sock:
+                sock.sendall(s.read_exactly(sock, 1000)[::-1])
+
+
+def cut(role, host, port, ready):
+    """Sends and receives until the connection breaks, for a reason which is none of the programs'."""
+    sock = s.real_blocking(pair(role, host, port, ready), 40)
+    ends = {}
+
+    def until_error(name, action):
+        try:
+            while action():
+                pass
+            ends[name] = "end"
+        except OSError as error:
+            ends[name] = s.name_of(error)
+
+    data = s.pattern(30000)
+    threads = [
+        threading.Thread(target=until_error, args=("recv", lambda: sock.recv(65536))),
+        threading.Thread(target=until_error, args=("send", lambda: sock.send(data, socket.MSG_NOSIGNAL))),
+    ]
+    for thread in threads:
+        thread.start()
+    s.touch(f"{ready}.{role}")
+    for thread in threads:
+        thread.join()
+    s.say(f"# {role}{' (ours)' if EXPECT != 'any' else ''}: {ends}")
+    broken = {"ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "ENETDOWN", "ENETUNREACH", "EHOSTUNREACH"}
+    # What Linux makes of it is its own matter, if only it knows.
+    late = {"timeout", "EAGAIN"}
+    s.check(not late & set(ends.values()), f"does not know that the connection has broken: {ends}")
+    if EXPECT != "any":
+        s.check(broken & set(ends.values()), f"no error of a broken connection: {ends}")
+    sock.close()
+
+
+def paced(role, host, port, ready, count, seconds):
+    """One connection after the other, with pauses of about so many seconds."""
+    count, pause = int(count), float(seconds)
+    rng = random.Random(count)
+    if role == "client":
+        for number in range(count):
+            with connect(host, port) as sock:
+                sock.sendall(s.pattern(1000, number))
+                s.equal("answer", s.pattern(1000, number)[::-1], s.read_exactly(sock, 1000))
+                s.equal("end", b"", sock.recv(1))
+            time.sleep(pause * rng.uniform(0.9, 1.1))
+        return
+    sequence(role, host, port, ready, count)
+
+
+# Options of a socket whose packets have to go by IPsec, or not.
+IP_XFRM_POLICY, XFRM_POLICY_OUT = 17, 1
+
+
+def ipsec_policy(role, host, port, ready, who):
+    """As `sequence 1`; one end's socket has a policy for IPsec of its own, which lets all pass."""
+    if role == who:
+        selector = struct.pack("=40xH14x", socket.AF_INET)
+        limits = struct.pack("=8Q", *[2**64 - 1] * 4, *[0] * 4)
+        policy = selector + limits + bytes(32) + struct.pack("=IIBBBB4x", 0, 0, XFRM_POLICY_OUT, 0, 0, 0)
+        plain = s.smc_socket
+
+        def with_policy(*args):
+            sock = plain(*args)
+            sock.setsockopt(socket.IPPROTO_IP, IP_XFRM_POLICY, policy)
+            return sock
+
+        s.smc_socket = with_policy
+    sequence(role, host, port, ready, 1)
+
+
+def many(role, host, port, ready, count):
+    """Many connections at once."""
+    count = int(count)
+    if role == "client":
+        socks = [connect(host, port) for _ in range(count)]
+        for number, sock in enumerate(socks):
+            sock.sendall(s.pattern(1000, number))
+        for number, sock in enumerate(socks):
+            s.equal("answer", s.pattern(1000, number)[::-1], s.read_exactly(sock, 1000))
+    else:
+        with listen(host, port, ready) as listener:
+            socks = [accept(listener) for _ in range(count)]
+        for sock in socks:
+            sock.sendall(s.read_exactly(sock, 1000)[::-1])
+        for sock in socks:
+            s.equal("end", b"", sock.recv(1))
+    for sock in socks:
+        sock.close()
+
+
+def play(part, words):
+    """What a child does: exits."""
+    global EXPECT
+    # Whoever waits for it has given up by then.
+    signal.alarm(90)
+    output = os.open(f"{part}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    case, role, host, port, ready, EXPECT, *rest = words
+    sys.argv[1:] = [case]
+    table = (bulk, ping_pong, urgent, half_close, abort, sequence, paced, ipsec_policy, many, cut)
+    s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
+    sys.stdout.flush()
+
+
+def main():
+    """Entry point."""
+    folder = sys.argv[1]
+    parent = os.getppid()
+    children = {}
+    while os.getppid() == parent:
+        for path in glob.glob(f"{folder}/*.run"):
+            with open(path, encoding="ascii") as file:
+                words = file.read().split()
+            os.remove(path)
+            part = path.removesuffix(".run")
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    play(part, words)
+                    code = 0
+                except SystemExit as end:
+                    code = end.code
+                finally:
+                    os._exit(code)
+            children[child] = part
+        for child, part in list(children.items()):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                del children[child]
+                with open(f"{part}.new", "w", encoding="ascii") as file:
+                    file.write(f"{os.waitstatus_to_exitcode(status)}\n")
+                os.rename(f"{part}.new", f"{part}.code")
+        time.sleep(0.03)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+
+
+main()

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: GPL-2.0
+"""listen() and accept()."""
+
+import fcntl
+import os
+import select
+import socket
+import struct
+
+from . import raw
+from .connecting import limit
+
+SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
+RESET = struct.pack("ii", 1, 0)
+
+
+def accept_flags(t):
+    listening = t.listener()
+    for flags in 0, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC, \
+            socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC:
+        client = t.socket()
+        client.connect(listening.getsockname())
+        fd = raw.accept4(listening, flags)
+        t.note("nonblocking", bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK))
+        t.note("flags", hex(fcntl.fcntl(fd, fcntl.F_GETFL)))
+        t.note("close on exec", fcntl.fcntl(fd, fcntl.F_GETFD))
+    t.do("no such flag", raw.accept4, listening, 1)
+    t.socket().connect(listening.getsockname())
+    t.do("bad pointer for the address", raw.call, "accept4", listening.fileno(),
+         raw.ctypes.c_void_p(raw.BAD), raw.ctypes.c_void_p(raw.BAD), socket.SOCK_NONBLOCK)
+
+
+def accept_gives_the_address(t):
+    listening = t.listener()
+    client = t.socket()
+    client.connect(listening.getsockname())
+    room, length = raw.buffer(64), raw.ctypes.c_int(64)
+    fd = raw.call("accept4", listening.fileno(), room, raw.ctypes.byref(length), 0)
+    t.note("length", length.value)
+    t.note("family", struct.unpack("H", room.raw[:2])[0])
+    t.note("same as the client's", socket.inet_ntoa(room.raw[4:8]) == client.getsockname()[0])
+    t.note("port", struct.unpack(">H", room.raw[2:4])[0] == client.getsockname()[1])
+    os.close(fd)
+
+
+def accept_without_connection(t):
+    listening = t.listener()
+    listening.setblocking(False)
+    t.do("nonblocking", raw.accept4, listening)
+    listening.setblocking(True)
+    listening.setsockopt(SOL, 20, limit(0.3))
+    t.timed("with a limit", 0.3, 3, raw.accept4, listening)
+    listening.setsockopt(SOL, 20, limit(0))
+    seen = t.signal_soon()
+    t.do("with a signal", raw.accept4, listening)
+    t.note("signals", seen)
+    seen = t.signal_soon(restart=True)
+    client = t.socket()
+    t.soon(client.connect, listening.getsockname(), after=0.8)
+    t.timed("restarted", 0, 5, lambda: raw.accept4(listening) > 2)
+    t.note("signals", seen)
+    listening.setsockopt(SOL, 20, limit(2))
+    seen = t.signal_soon(restart=True)
+    t.do("with a limit, restarted", raw.accept4, listening)
+
+
+def accept_on_others(t):
+    t.do("fresh", raw.accept4, t.socket())
+    t.do("bound", raw.accept4, t.bound())
+    client, server = t.pair()
+    t.do("client", raw.accept4, client)
+    t.do("server", raw.accept4, server)
+    client.close()
+    server.close()
+
+
+def connecting(t, listening, count):
+    """So many sockets that have begun to connect."""
+    clients = [t.socket() for _ in range(count)]
+    for client in clients:
+        client.setblocking(False)
+        try:
+            client.connect(listening.getsockname())
+        except BlockingIOError:
+            pass
+    return clients
+
+
+def backlog(t):
+    """How many connect before somebody accepts, and that all of these are accepted."""
+    for size in 0, 2:
+        listening = t.listener(backlog=size)
+        clients = connecting(t, listening, size + 1)
+        for client in clients:
+            t.poll("connected", client, 4)
+            client.send(b"hello")
+        for client in clients:
+            fd = raw.accept4(listening)
+            t.note("data", os.read(fd, 10))
+        t.poll("poll", listening)
+
+
+def backlog_overflow(t):
+    """Who comes when the queue is full is not refused, and gets its turn."""
+    listening = t.listener(backlog=0)
+    clients = connecting(t, listening, 2)
+    t.until(lambda: False, 0.5)
+    for client in clients:
+        t.error_of("SO_ERROR", client)
+    for _ in clients:
+        t.do("accept", lambda: raw.accept4(listening) > 2)
+    for client in clients:
+        t.poll("poll", client, 4)
+
+
+def listen_again(t):
+    listening = t.listener(backlog=1)
+    t.do("listen", listening.listen, 5)
+    t.do("listen, negative", listening.listen, -1)
+    t.do("listen, 0", listening.listen, 0)
+    clients = [t.socket() for _ in range(1)]
+    for client in clients:
+        t.do("connect", client.connect, listening.getsockname())
+    t.do("accept", lambda: raw.accept4(listening) > 2)
+    t.note("accepting", listening.getsockopt(SOL, socket.SO_ACCEPTCONN))
+
+
+def a_listener_is_no_connection(t):
+    listening = t.listener()
+    t.do("send", listening.send, b"x", raw.NOSIGNAL)
+    t.do("recv", listening.recv, 1)
+    t.do("recv, nothing", raw.recv, listening, 0)
+    t.do("connect", listening.connect, (t.host("left"), 9))
+    t.name("peer", listening.getpeername)
+    t.do("bind", listening.bind, ("0.0.0.0", 0))
+    for request in 0x541B, 0x5411, 0x894B, 0x8905:
+        t.do(f"ioctl {request:#x}", t.number, listening, request)
+    t.poll("poll", listening)
+    t.error_of("SO_ERROR", listening)
+    t.do("shutdown of writing", listening.shutdown, socket.SHUT_WR)
+    t.poll("poll", listening)
+    client = t.socket()
+    t.do("connect to it", client.connect, listening.getsockname())
+    t.do("accept", lambda: raw.accept4(listening) > 2)
+
+
+def a_listener_is_shut(t):
+    for how in socket.SHUT_RD, socket.SHUT_RDWR:
+        listening = t.listener()
+        waiting = t.socket()
+        waiting.connect(listening.getsockname())
+        t.do("shutdown", listening.shutdown, how)
+        t.poll("poll", listening)
+        t.do("accept", raw.accept4, listening)
+        t.poll("poll of who waits", waiting, 16)
+        t.do("recv of who waits", waiting.recv, 1)
+        t.do("connect", t.socket().connect, listening.getsockname())
+        t.name("own", listening.getsockname)
+        t.do("again", listening.shutdown, how)
+        t.do("listen", listening.listen, 1)
+        t.do("connect", t.socket().connect, listening.getsockname())
+
+
+def shutdown_wakes_accept(t):
+    listening = t.listener()
+    t.soon(listening.shutdown, socket.SHUT_RD)
+    t.timed("accept", 0, 5, raw.accept4, listening)
+
+
+def a_listener_closes(t):
+    listening = t.listener()
+    waiting = t.socket()
+    waiting.connect(listening.getsockname())
+    waiting.send(b"hello")
+    addr = listening.getsockname()
+    listening.close()
+    t.poll("poll of who waits", waiting, 16)
+    t.do("recv of who waits", waiting.recv, 1)
+    t.do("connect", t.socket().connect, addr)
+
+
+def accepted_after_its_end(t):
+    """What became of a connection before somebody accepted it."""
+    listening = t.listener()
+    client = t.socket()
+    client.connect(listening.getsockname())
+    client.send(b"hello")
+    client.close()
+    t.poll("poll", listening, 1)
+    server, _ = listening.accept()
+    t.poll("poll of it", server, 0x2001)
+    t.do("recv", server.recv, 10)
+    t.do("recv", server.recv, 10)
+    client = t.socket()
+    client.connect(listening.getsockname())
+    client.send(b"hello")
+    t.until(lambda: False, 0.2)
+    client.setsockopt(SOL, socket.SO_LINGER, RESET)
+    client.close()
+    t.poll("poll", listening, 1)
+    server, _ = listening.accept()
+    t.poll("poll of it", server, 16)
+    t.do("recv", server.recv, 10)
+    t.do("recv", server.recv, 10)
+    t.name("peer", server.getpeername)
+
+
+def each_is_accepted_once(t):
+    """In which order does not matter: ours come as their rendezvous end."""
+    listening = t.listener()
+    for number in range(4):
+        client = t.socket()
+        client.connect(listening.getsockname())
+        client.send(bytes([65 + number]))
+    got = []
+    for number in range(4):
+        server, _ = listening.accept()
+        got.append(server.recv(1))
+    t.note("data", sorted(got))
+
+
+def children_inherit(t):
+    def prepare(sock):
+        sock.setsockopt(TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(SOL, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(SOL, socket.SO_RCVLOWAT, 7)
+        sock.setsockopt(SOL, 20, limit(3))
+        sock.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 4))
+        sock.setsockopt(TCP, 36, 1)
+        sock.setsockopt(SOL, 29, 1)
+        sock.setblocking(False)
+    listening = t.listener(prepare=prepare)
+    listening.setblocking(True)
+    client, server = t.pair(listening=listening)
+    for level, name in (TCP, socket.TCP_NODELAY), (SOL, socket.SO_KEEPALIVE), \
+            (SOL, socket.SO_RCVLOWAT), (SOL, 20), (SOL, socket.SO_LINGER), (TCP, 36), (SOL, 29), \
+            (SOL, socket.SO_ACCEPTCONN), (SOL, socket.SO_TYPE), (SOL, 39):
+        t.do(f"option {level} {name}", server.getsockopt, level, name, 16)
+    client.close()
+
+
+def events_of_a_listener(t):
+    listening = t.listener()
+    for flags in 0, select.EPOLLET:
+        epoll = select.epoll()
+        epoll.register(listening, select.EPOLLIN | flags)
+        t.note("nothing", epoll.poll(0.1) == [])
+        for _ in range(2):
+            t.socket().connect(listening.getsockname())
+        t.until(lambda: False, 0.3)
+        t.note("first look", len(epoll.poll(3)))
+        t.note("second look", len(epoll.poll(0.1)))
+        raw.accept4(listening)
+        t.note("after one", len(epoll.poll(0.1)))
+        raw.accept4(listening)
+        t.note("after both", len(epoll.poll(0.1)))
+        t.socket().connect(listening.getsockname())
+        t.note("one more", len(epoll.poll(3)))
+        raw.accept4(listening)
+
+
+def signals_of_a_listener(t):
+    import signal
+    seen = t.catch(signal.SIGIO)
+    listening = t.listener()
+    fcntl.fcntl(listening, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(listening, fcntl.F_SETFL, os.O_ASYNC)
+    t.socket().connect(listening.getsockname())
+    t.note("came", t.until(lambda: seen))
+    t.note("accept", raw.accept4(listening) > 2)
+
+
+def deferred(t):
+    def prepare(sock):
+        sock.setsockopt(TCP, socket.TCP_DEFER_ACCEPT, 5)
+    listening = t.listener(prepare=prepare)
+    client = t.socket()
+    t.do("connect", client.connect, listening.getsockname())
+    t.until(lambda: False, 0.3)
+    t.poll("poll before data", listening)
+    client.send(b"hello")
+    t.poll("poll", listening, 1)
+    server, _ = listening.accept()
+    t.do("recv", server.recv, 10)
+
+
+SCRIPTS = [
+    accept_flags, accept_gives_the_address, accept_without_connection, accept_on_others, backlog,
+    backlog_overflow, listen_again, a_listener_is_no_connection, a_listener_is_shut,
+    shutdown_wakes_accept, a_listener_closes, accepted_after_its_end, each_is_accepted_once,
+    children_inherit, events_of_a_listener, signals_of_a_listener, deferred,
+]

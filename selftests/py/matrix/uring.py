@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The same by io_uring."""
+
+import ctypes
+import errno
+import mmap
+import os
+import socket
+import struct
+
+from smcsock import read_exactly
+
+from . import raw
+from .harness import bits, pattern
+
+POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CANCEL, CONNECT, SPLICE = 6, 9, 10, 13, 14, 16, 30
+SEND, RECV, SHUTDOWN, SEND_ZC = 26, 27, 34, 47
+SETUP, ENTER = 425, 426
+MULTISHOT_ACCEPT, MULTISHOT_POLL = 1, 1
+ENTRY = "=BBHiQQIIQHHIQQ"
+GET_EVENTS = 1
+
+
+class Ring:
+    """An io_uring."""
+
+    def __init__(self, entries=8):
+        params = raw.buffer(120)
+        self.fd = raw.call("syscall", SETUP, entries, params)
+        words = struct.unpack("=30I", params.raw)
+        self.sq, self.cq = words[10:20], words[20:30]
+        size = max(self.sq[6] + entries * 4, self.cq[5] + words[1] * 16)
+        self.ring = mmap.mmap(self.fd, size, offset=0)
+        self.entries = mmap.mmap(self.fd, entries * 64, offset=0x10000000)
+        self.kept = []
+        self.number = 0
+
+    def word(self, offset):
+        """A word of the ring."""
+        return struct.unpack_from("=I", self.ring, offset)[0]
+
+    def start(self, op, fd, addr=0, length=0, offset=0, flags=0, priority=0):
+        """Submits a request; gives its number."""
+        self.number += 1
+        tail, mask = self.word(self.sq[1]), self.word(self.sq[2])
+        place = tail & mask
+        struct.pack_into(ENTRY, self.entries, place * 64, op, 0, priority, fd, offset, addr, length,
+                         flags, self.number, 0, 0, 0, 0, 0)
+        struct.pack_into("=I", self.ring, self.sq[6] + place * 4, place)
+        struct.pack_into("=I", self.ring, self.sq[1], tail + 1)
+        raw.call("syscall", ENTER, self.fd, 1, 0, 0, None, 0)
+        return self.number
+
+    def end(self):
+        """Waits for a completion: its request, the result, flags."""
+        head = self.word(self.cq[0])
+        if head == self.word(self.cq[1]):
+            raw.call("syscall", ENTER, self.fd, 0, 1, GET_EVENTS, None, 0)
+        place = head & self.word(self.cq[2])
+        found = struct.unpack_from("=QiI", self.ring, self.cq[5] + place * 16)
+        struct.pack_into("=I", self.ring, self.cq[0], head + 1)
+        return found
+
+    def do(self, *words, **more):
+        """Makes a request, and waits: the result, or the error's name."""
+        self.start(*words, **more)
+        return named(self.end()[1])
+
+
+def named(result):
+    """A result, or the name of an error."""
+    return errno.errorcode[-result] if result < 0 else result
+
+
+def ring_sends_and_receives(t):
+    client, server = t.pair()
+    ring = Ring()
+    out, room = raw.buffer(b"hello"), raw.buffer(100)
+    t.note("send", ring.do(SEND, client.fileno(), raw.pointer(out), 5))
+    t.arrived(server, 5)
+    t.note("recv", ring.do(RECV, server.fileno(), raw.pointer(room), 100))
+    t.note("data", room.raw[:5])
+    ring.start(RECV, server.fileno(), raw.pointer(room), 100)
+    t.soon(client.send, b"late")
+    t.note("recv, waiting", named(ring.end()[1]))
+    t.note("nothing", ring.do(RECV, server.fileno(), raw.pointer(room), 100, flags=raw.DONTWAIT))
+    ring.start(RECV, server.fileno(), raw.pointer(room), 8, flags=raw.WAITALL)
+    client.send(b"1234")
+    t.soon(client.send, b"5678")
+    t.note("all", named(ring.end()[1]))
+    t.note("data", room.raw[:8])
+    client.send(b"abc")
+    t.arrived(server, 3)
+    t.note("peek", ring.do(RECV, server.fileno(), raw.pointer(room), 100, flags=raw.PEEK))
+    t.note("bad pointer", ring.do(RECV, server.fileno(), raw.BAD, 100))
+    t.note("recv", ring.do(RECV, server.fileno(), raw.pointer(room), 100))
+    t.note("send from a bad pointer", ring.do(SEND, client.fileno(), raw.BAD, 5))
+    t.note("shutdown", ring.do(SHUTDOWN, client.fileno(), 0, socket.SHUT_WR))
+    t.note("end", ring.do(RECV, server.fileno(), raw.pointer(room), 100))
+    t.note("send after it", ring.do(SEND, client.fileno(), raw.pointer(out), 5, flags=raw.NOSIGNAL))
+    t.note("not connected", ring.do(RECV, t.socket().fileno(), raw.pointer(room), 5))
+
+
+def ring_messages(t):
+    client, server = t.pair()
+    ring = Ring()
+    out = [raw.buffer(b"one "), raw.buffer(b"two")]
+    message = raw.header([(out[0], 4), (out[1], 3)])
+    t.note("sendmsg", ring.do(SENDMSG, client.fileno(), ctypes.addressof(message), 1))
+    t.arrived(server, 7)
+    rooms = [raw.buffer(3), raw.buffer(100)]
+    control = raw.buffer(100)
+    server.setsockopt(socket.IPPROTO_TCP, 36, 1)
+    message = raw.header([(rooms[0], 3), (rooms[1], 2)], control)
+    t.note("recvmsg", ring.do(RECVMSG, server.fileno(), ctypes.addressof(message), 1))
+    t.note("data", (rooms[0].raw, rooms[1].raw[:2], message.flags, message.controllen))
+
+
+def ring_connects_and_accepts(t):
+    listening = t.listener()
+    ring = Ring()
+    asked = ring.start(ACCEPT, listening.fileno())
+    client = t.socket()
+    host, port = listening.getsockname()
+    addr = raw.buffer(struct.pack("=H", socket.AF_INET) + struct.pack(">H", port)
+                      + socket.inet_aton(host) + bytes(8))
+    connect = ring.start(CONNECT, client.fileno(), raw.pointer(addr), 0, 16)
+    got = dict([ring.end()[:2], ring.end()[:2]])
+    t.note("connect", named(got[connect]))
+    t.note("accept", got[asked] > 2)
+    t.check(client)
+    server = socket.socket(fileno=got[asked])
+    client.send(b"hello")
+    t.do("recv", server.recv, 10)
+    refused = t.socket()
+    addr = raw.buffer(struct.pack("=H", socket.AF_INET) + struct.pack(">H", next(t.ports))
+                      + socket.inet_aton(host) + bytes(8))
+    t.note("refused", ring.do(CONNECT, refused.fileno(), raw.pointer(addr), 0, 16))
+    many = ring.start(ACCEPT, listening.fileno(), priority=MULTISHOT_ACCEPT)
+    for _ in range(3):
+        t.socket().connect(listening.getsockname())
+        number, result, flags = ring.end()
+        t.note("accept", (number == many, result > 2, flags & 2))
+    t.note("accept of a connection", ring.do(ACCEPT, server.fileno()))
+
+
+def ring_polls(t):
+    client, server = t.pair()
+    ring = Ring()
+    t.note("out", bits(ring.do(POLL_ADD, server.fileno(), flags=4)))
+    ring.start(POLL_ADD, server.fileno(), flags=1 | 0x2000)
+    t.soon(client.send, b"x")
+    t.note("in", bits(ring.end()[1]))
+    server.recv(1)
+    asked = ring.start(POLL_ADD, server.fileno(), length=MULTISHOT_POLL, flags=1)
+    for _ in range(2):
+        client.send(b"x")
+        number, result, flags = ring.end()
+        t.note("each", (number == asked, bits(result), flags & 2))
+        server.recv(1)
+    client.close()
+    t.note("end", bits(ring.end()[1] & (1 | 0x2000)))
+
+
+def ring_is_cancelled(t):
+    client, server = t.pair()
+    ring = Ring()
+    room = raw.buffer(10)
+    asked = ring.start(RECV, server.fileno(), raw.pointer(room), 10)
+    cancel = ring.start(CANCEL, -1, asked)
+    got = dict([ring.end()[:2], ring.end()[:2]])
+    t.note("recv", named(got[asked]))
+    t.note("cancel", named(got[cancel]))
+    client.send(b"still")
+    t.do("recv", server.recv, 10)
+
+
+def ring_sends_a_lot(t):
+    client, server = t.pair()
+    ring = Ring()
+    data = pattern(400000)
+    out = raw.buffer(data)
+    ring.start(SEND, client.fileno(), raw.pointer(out), 400000, flags=raw.WAITALL)
+    # The ring's news may interrupt a call that waits for all.
+    got = read_exactly(server, 400000)
+    t.note("send", named(ring.end()[1]))
+    t.note("same", got == data)
+
+
+def ring_sends_without_copy(t):
+    client, server = t.pair()
+    ring = Ring()
+    out = raw.buffer(b"hello")
+    ring.start(SEND_ZC, client.fileno(), raw.pointer(out), 5)
+    _, result, flags = ring.end()
+    t.note("send", (named(result), flags & 2))
+    if flags & 2:
+        _, result, flags = ring.end()
+        t.note("notification", bool(flags & 8))
+    t.note("recv", server.recv(10) if result >= 0 else "nothing")
+
+
+def ring_splices(t):
+    client, server = t.pair()
+    ring = Ring()
+    there, here = os.pipe()
+    client.send(b"hello")
+    t.arrived(server, 5)
+    t.note("from a socket", splice(ring, server.fileno(), here, 5))
+    t.do("read", os.read, there, 10)
+    os.write(here, b"back")
+    t.note("to a socket", splice(ring, there, server.fileno(), 4))
+    t.do("recv", client.recv, 10)
+
+
+def splice(ring, source, target, length):
+    """The request has the source where others have the memory and a field behind."""
+    tail, mask = ring.word(ring.sq[1]), ring.word(ring.sq[2])
+    place = tail & mask
+    # Offsets of -1: pipes and sockets have none.
+    struct.pack_into("=BBHiqqIIQHHi16x", ring.entries, place * 64, SPLICE, 0, 0, target, -1, -1,
+                     length, 0, 99, 0, 0, source)
+    struct.pack_into("=I", ring.ring, ring.sq[6] + place * 4, place)
+    struct.pack_into("=I", ring.ring, ring.sq[1], tail + 1)
+    raw.call("syscall", ENTER, ring.fd, 1, 0, 0, None, 0)
+    return named(ring.end()[1])
+
+
+SCRIPTS = [
+    ring_sends_and_receives, ring_messages, ring_connects_and_accepts, ring_polls,
+    ring_is_cancelled, ring_sends_a_lot, ring_sends_without_copy, ring_splices,
+]

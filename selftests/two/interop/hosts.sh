@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0
+# What both hosts do for a case, each for itself. The peer's module has no tool of its own in the guest:
+# ours configure it, over the netlink interface that both modules have.
+# shellcheck shell=bash disable=SC2086,SC2317 # words are simple; in_host calls the functions
+
+EID=LAB-EID-1
+
+# Has a program of this host wait for its parts in conversations, in the folder $PARTS/$VM_ROLE.
+play_parts() {
+	PARTS=$TMP/parts
+	mkdir -p "$PARTS/$VM_ROLE"
+	python3 -u "$ST_PY/interop.py" "$PARTS/$VM_ROLE" &
+	disown
+}
+
+# ids [ID...]: the host has these enterprise IDs and no others.
+ids() {
+	local id
+	smcr ueid flush
+	for id; do smcr ueid add "$id"; done
+}
+
+# A host that can, whatever an earlier case left.
+able() {
+	hears
+	restored
+	ids $EID
+	sysctl -q net.smc.smcr_max_conns_per_lgr=255 net.smc.smcr_max_links_per_lgr=2
+	[ $VM_ROLE = b ] || sysctl -q net.smc.smcr_idle_time=600
+}
+
+# Another subnet for each host, on the same wire.
+subnet_add() {
+	local own=10.78.1.1 other=10.78.2
+	[ $VM_ROLE = a ] || own=10.78.2.1 other=10.78.1
+	ip addr add $own/24 dev eth0
+	ip route add $other.0/24 dev eth0 src $own
+}
+subnet_del() {
+	local own=10.78.1.1
+	[ $VM_ROLE = a ] || own=10.78.2.1
+	ip addr del $own/24 dev eth0
+}
+
+# A further address in the same subnet, which is that of the next connections.
+second_address() {
+	local own=10.77.0.11
+	[ $VM_ROLE = a ] || own=10.77.0.12
+	ip addr add $own/24 dev eth0
+	ip route change 10.77.0.0/24 dev eth0 src $own
+}
+one_address() {
+	local own=10.77.0.11 first=10.77.0.1
+	[ $VM_ROLE = a ] || own=10.77.0.12 first=10.77.0.2
+	ip route change 10.77.0.0/24 dev eth0 src $first
+	ip addr del $own/24 dev eth0
+}
+
+# TCP between the hosts by IPsec, but not RoCE.
+ipsec_on() {
+	local spi
+	modprobe -a esp4 xfrm_user
+	for spi in 1:10.77.0.1:10.77.0.2 2:10.77.0.2:10.77.0.1; do
+		read -r spi from to <<<"${spi//:/ }"
+		ip xfrm state add src $from dst $to proto esp spi 0x100$spi mode transport \
+			auth 'hmac(sha256)' "0x$(printf '%064d' 7)" enc 'ecb(cipher_null)' ''
+		local dir=in
+		[ $VM_LOCAL != $from ] || dir=out
+		ip xfrm policy add src $from dst $to proto tcp dir $dir tmpl src $from dst $to proto esp mode transport
+	done
+}
+ipsec_off() {
+	ip xfrm policy flush
+	ip xfrm state flush
+}
+
+# A second device, and the name of the network that both are in.
+second_nic_on() {
+	rdma link add rxe1 type rxe netdev eth1
+	until_true 10 rxe_active rxe1
+	smc_pnet -a NET -I eth0 -D rxe0
+	smc_pnet -a NET -I eth1 -D rxe1
+}
+second_nic_off() {
+	smc_pnet -f
+	rdma link del rxe1
+}
+
+# RoCE does not arrive here any more; nobody is told.
+deaf() { iptables -w -A INPUT -p udp --dport 4791 -j DROP; }
+hears() { iptables -w -F INPUT; }
+
+# A VLAN on top of the card.
+vlan_add() {
+	local own=10.79.0.1
+	[ $VM_ROLE = a ] || own=10.79.0.2
+	ip link add link eth0 name eth0.5 type vlan id 5
+	ip addr add $own/24 dev eth0.5
+	ip link set eth0.5 up
+}
+vlan_del() { ip link del eth0.5; }
+
+conns_are() { [ "$(counter $VM_ROLE conns)" -eq $1 ]; }
+groups_are() { [ "$(counter $VM_ROLE groups)" -eq $1 ]; }
+groups_at_most() { [ "$(counter $VM_ROLE groups)" -le $1 ]; }
+# Within so many seconds.
+conns_become() { until_true $2 conns_are $1; }
+groups_become() { until_true $2 groups_are $1; }

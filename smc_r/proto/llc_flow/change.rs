@@ -1,0 +1,939 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Links that are added: ADD LINK, its continuations, and CONFIRM LINK on the new link (RFC 7609
+//! sections 3.5.1.6 and 3.5.5.1, appendices C.7 and C.8).
+
+use super::{
+    links::Wish,
+    AddLinkAnswer,
+    AddLinkView,
+    DownReason,
+    Event,
+    Exchange,
+    Flow,
+    Frame,
+    Link,
+    LinkFailure,
+    Note,
+    Phase,
+    Stage,
+    Text,
+    Version,
+    LINKS_V2, //
+};
+use crate::{
+    group::{
+        LinkEnd,
+        LinkIx,
+        OwnTable,
+        PeerTable,
+        Role, //
+    },
+    llc::{
+        v2::{
+            self,
+            RTokenPairWire,
+            RequestAddLink, //
+        },
+        AddLink,
+        AddLinkCont,
+        AddLinkLayout,
+        ConfirmLink,
+        DeleteReason,
+        Llc,
+        RTokenPair,
+        Reject, //
+    },
+    timer::Time,
+    wire::{
+        Gid,
+        LinkNum,
+        Mac,
+        Psn,
+        QpNum, //
+    },
+};
+
+/// An exchange that changes the links. There is one at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The link that is added or deleted. Nothing if the peer may have a link which we do not.
+    pub(super) link: Option<LinkIx>,
+    pub(super) number: LinkNum,
+    /// The link that carries the exchange.
+    pub(super) via: LinkIx,
+    pub(super) step: Step,
+    pub(super) until: Time,
+}
+
+/// What the exchange waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A link is added.
+    Add(Adding),
+    /// Server: the client deletes its side of a link.
+    Delete(DeleteReason),
+}
+
+/// What the addition of a link waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Adding {
+    /// Our driver makes a queue pair: the server before it offers it, the client before it answers.
+    Make,
+    /// Server: the client answers the offer.
+    Offer,
+    /// Server: our driver connects the queue pair.
+    Connect,
+    /// Both sides exchange their keys.
+    Keys(Keys),
+    /// CONFIRM LINK on the new link, the server for the reply, the client for the request.
+    Confirm,
+}
+
+impl Adding {
+    /// True if what we announce from now on is not among the keys that the peer gets for the new
+    /// link.
+    pub(super) const fn keys_are_sent(self) -> bool {
+        match self {
+            Self::Make => false,
+            Self::Keys(keys) => keys.left.is_some(),
+            Self::Offer | Self::Connect | Self::Confirm => true,
+        }
+    }
+
+    const fn exchange(self) -> Exchange {
+        match self {
+            Self::Confirm => Exchange::ConfirmLink,
+            _ => Exchange::AddLink,
+        }
+    }
+}
+
+/// How far the exchange of keys is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// Place in the table of our buffers where the next one is looked for.
+    next: usize,
+    /// How many of our keys are left to be sent. None before the first message.
+    left: Option<u8>,
+    /// How many of the peer's keys are still to come. None before its first message.
+    peer_left: Option<u8>,
+    /// The pair sent last.
+    last: RTokenPair,
+    /// Our message is in the queue, or the peer's is to come.
+    our_turn: bool,
+}
+
+impl Keys {
+    const fn new(our_turn: bool) -> Self {
+        Self {
+            next: 0,
+            left: None,
+            peer_left: None,
+            last: RTokenPair {
+                reference: crate::wire::RKey(0),
+                new: crate::wire::RToken {
+                    rkey: crate::wire::RKey(0),
+                    addr: 0,
+                },
+            },
+            our_turn,
+        }
+    }
+
+    /// True if both sides have said all.
+    fn is_complete(&self) -> bool {
+        self.left == Some(0) && self.peer_left == Some(0)
+    }
+}
+
+/// Keys in one continuation.
+const PAIRS: u8 = 2;
+
+impl From<&AddLink> for Option<LinkEnd> {
+    fn from(message: &AddLink) -> Self {
+        Some(LinkEnd {
+            mac: message.mac,
+            gid: message.gid,
+            qp: message.qp,
+            mtu: message.mtu?,
+            psn: message.psn,
+        })
+    }
+}
+
+// What the driver asks and tells.
+impl Flow {
+    /// True if a symmetric link of the group uses this port of ours, so that a further link on it
+    /// would be asymmetric at best.
+    pub fn is_port_taken(&self, mac: Mac, gid: Gid) -> bool {
+        self.is_taken(|link| link.local, mac, gid)
+    }
+
+    fn is_taken(&self, end: impl Fn(&Link) -> Option<LinkEnd>, mac: Mac, gid: Gid) -> bool {
+        self.links.iter().flatten().any(|link| {
+            link.stage == Stage::Active
+                && !link.asymmetric
+                && end(link).is_some_and(|end| end.same_port(mac, gid))
+        })
+    }
+
+    /// The answer to [`Event::MakeLink`] and [`Event::AcceptLink`]: our end of the link, or nothing
+    /// if there is no port for it. False if nobody waits for it any more: then the driver destroys
+    /// what it has made.
+    #[must_use]
+    pub fn link_made(&mut self, link: LinkIx, end: Option<LinkEnd>, now: Time) -> bool {
+        let Some(mut change) = self.change.filter(|change| {
+            change.link == Some(link) && matches!(change.step, Step::Add(Adding::Make))
+        }) else {
+            return false;
+        };
+        if let Some(place) = self.link_mut(link) {
+            place.local = end;
+        }
+        match (self.params.role, end) {
+            (Role::Server, Some(end)) => {
+                change.step = Step::Add(Adding::Offer);
+                change.until = now.after(self.params.timing.reply);
+                self.change = Some(change);
+                self.send_add_link(change, end, false);
+            }
+            (Role::Server, None) => {
+                self.drop_new(change, false);
+                if self.phase == Phase::Joining {
+                    // The client waits for an offer.
+                    self.offer_link(change.via, now);
+                } else {
+                    self.go_on(now);
+                }
+            }
+            (Role::Client, _) => self.answer_offer(change, end, now),
+        }
+        true
+    }
+
+    /// The answer to [`Event::ConnectLink`].
+    pub fn link_connected(&mut self, link: LinkIx, ok: bool, now: Time) {
+        let Some(mut change) = self.change.filter(|change| {
+            change.link == Some(link) && matches!(change.step, Step::Add(Adding::Connect))
+        }) else {
+            return;
+        };
+        if !ok {
+            return self.abort_add(DeleteReason::PATH_LOST, now);
+        }
+        change.until = now.after(self.params.timing.reply);
+        match self.params.version {
+            Version::One => {
+                change.step = Step::Add(Adding::Keys(Keys::new(true)));
+                self.change = Some(change);
+                self.send_text(change.via, Text::Pairs, None);
+            }
+            Version::Two { .. } => self.confirm_new(change, now),
+        }
+    }
+
+    /// A port of ours has appeared that the group may use for a further link. A client tells the
+    /// server, with the GID of another port of the group behind it in version 2.
+    pub fn hint(&mut self, mac: Mac, gid: Gid, now: Time) {
+        if !self.several || self.phase != Phase::Active {
+            return;
+        }
+        let adding = self.adding().is_some();
+        let Some(via) = self.carrier().filter(|_| !adding && self.has_room()) else {
+            return;
+        };
+        if self.is_server() {
+            self.add_wanted = true;
+            return self.go_on(now);
+        }
+        let other = self.local_end(via).map_or(gid, |end| end.gid);
+        match self.params.version {
+            Version::One => {
+                let hint = AddLink {
+                    reply: false,
+                    reject: None,
+                    mac,
+                    gid,
+                    qp: QpNum::default(),
+                    link: None,
+                    mtu: None,
+                    psn: Psn::default(),
+                    layout: AddLinkLayout::Deployed,
+                };
+                self.send(via, &Llc::AddLink(hint), None);
+            }
+            Version::Two { .. } => {
+                let request = RequestAddLink {
+                    reply: false,
+                    gids: &[gid, other],
+                };
+                self.send_v2(via, &v2::Llc::RequestAddLink(request));
+            }
+        }
+    }
+}
+
+// Whether a link is wanted.
+impl Flow {
+    /// The step of the addition that is under way.
+    pub(super) fn adding(&self) -> Option<Adding> {
+        match self.change?.step {
+            Step::Add(adding) => Some(adding),
+            Step::Delete(_) => None,
+        }
+    }
+
+    fn count(&self, matches: impl Fn(&Link) -> bool) -> usize {
+        self.links
+            .iter()
+            .flatten()
+            .filter(|link| link.stage == Stage::Active && matches(link))
+            .fold(0, |n, _| n.saturating_add(1))
+    }
+
+    fn asymmetric(&self) -> Option<LinkIx> {
+        self.active()
+            .find(|link| self.link(*link).is_some_and(|link| link.asymmetric))
+    }
+
+    /// True if the group may have another symmetric link.
+    fn has_room(&self) -> bool {
+        let all = self.count(|_| true);
+        self.count(|link| !link.asymmetric) < usize::from(self.max_links)
+            && self.free_place().is_some()
+            && (self.params.version == Version::One || all < LINKS_V2)
+    }
+
+    fn free_place(&self) -> Option<LinkIx> {
+        LinkIx::all().find(|link| self.link(*link).is_none())
+    }
+
+    /// True if the failure of one port could be the end of the group, so that the RFC wants a link
+    /// to be added as soon as possible.
+    fn lacks_redundancy(&self) -> bool {
+        self.count(|link| !link.asymmetric) < 2
+    }
+
+    /// Server: adds a link if one is wanted and nothing else is going on.
+    pub(super) fn start_add(&mut self, now: Time) {
+        if !self.add_wanted
+            || self.phase != Phase::Active
+            || self.change.is_some()
+            || self.own_under_way()
+            || self.incoming_under_way(now)
+        {
+            return;
+        }
+        self.add_wanted = false;
+        if self.several && self.has_room() {
+            self.begin_add(now);
+        }
+    }
+
+    /// Server: the first step of an addition.
+    pub(super) fn begin_add(&mut self, now: Time) {
+        let Some((link, via)) = self.free_place().zip(self.carrier()) else {
+            return;
+        };
+        let Some(number) = self.next_number() else {
+            return;
+        };
+        self.set_link(link, Link::new(Stage::New, Some(number), None, now));
+        let spare_only = self.asymmetric().is_some() || !self.lacks_redundancy();
+        self.change = Some(Change {
+            link: Some(link),
+            number,
+            via,
+            step: Step::Add(Adding::Make),
+            until: now.after(self.params.timing.reply),
+        });
+        self.event(Event::MakeLink { link, spare_only });
+    }
+
+    fn next_number(&mut self) -> Option<LinkNum> {
+        let Self {
+            numbers,
+            links,
+            wishes,
+            ..
+        } = self;
+        numbers.next(|number| {
+            links
+                .iter()
+                .flatten()
+                .any(|link| link.number == Some(number))
+                || wishes.iter().any(|wish| wish.number == number)
+        })
+    }
+
+    pub(super) fn set_link(&mut self, link: LinkIx, value: Link) {
+        if let Some(place) = self.links.get_mut(link.get()) {
+            *place = Some(value);
+        }
+    }
+
+    /// Server: the client has said that it has another port. False if nothing is done about it.
+    pub(super) fn take_hint(&mut self, now: Time) -> bool {
+        if !self.several || !self.has_room() {
+            return false;
+        }
+        if self.adding().is_none() {
+            self.add_wanted = true;
+            self.go_on(now);
+        }
+        true
+    }
+
+    pub(super) fn check_retry(&mut self, now: Time) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.retry_at = None;
+        if self.is_server() {
+            self.add_wanted = true;
+        } else if self.change.is_none() {
+            self.event(Event::LinkWanted);
+        }
+        self.go_on(now);
+    }
+
+    /// What comes next when an exchange has ended: deletions first, then a new link, then keys.
+    pub(super) fn go_on(&mut self, now: Time) {
+        self.start_delete(now);
+        if self.phase == Phase::Joining && self.change.is_none() && !self.asks_pending() {
+            self.complete(now);
+        }
+        self.start_add(now);
+        self.start_own(now);
+        if self.phase != Phase::Active || !self.several || self.max_links < 2 {
+            return;
+        }
+        if !self.lacks_redundancy() {
+            self.retry_at = None;
+        } else if self.retry_at.is_none() && self.adding().is_none() {
+            self.retry_at = Some(now.after(self.params.timing.link_retry));
+        }
+    }
+}
+
+// The exchange.
+impl Flow {
+    fn send_add_link(&mut self, change: Change, end: LinkEnd, reply: bool) {
+        let message = Llc::AddLink(AddLink {
+            reply,
+            reject: None,
+            mac: end.mac,
+            gid: end.gid,
+            qp: end.qp,
+            link: Some(change.number),
+            mtu: Some(end.mtu),
+            psn: end.psn,
+            layout: AddLinkLayout::Deployed,
+        });
+        let frame = self.frame(change.via, &message);
+        let text = match self.params.version {
+            Version::One => Text::Ready(frame),
+            Version::Two { .. } => Text::AddLink(frame),
+        };
+        self.send_text(change.via, text, None);
+    }
+
+    /// Client: an offer. True if the answer to it is up to our driver.
+    pub(super) fn take_offer(
+        &mut self,
+        at: LinkIx,
+        message: &AddLink,
+        pairs: &[RTokenPairWire],
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) -> bool {
+        if !self.several {
+            return false;
+        }
+        // The server has given the other one up.
+        if let Some(change) = self.change {
+            let made = self.adding() != Some(Adding::Make);
+            self.drop_new(change, made);
+        }
+        let same_server_port = self.is_taken(|link| link.peer, message.mac, message.gid);
+        let has_asymmetric = self.asymmetric().is_some();
+        let view = AddLinkView {
+            same_server_port,
+            spare_client_port: true,
+            has_asymmetric,
+            room: self.has_room(),
+            mtu_valid: message.mtu.is_some(),
+        };
+        let hopeless = matches!(
+            view.answer(),
+            AddLinkAnswer::NoAlternatePath | AddLinkAnswer::InvalidMtu
+        );
+        let place = self.free_place().zip(message.link);
+        let Some((link, number)) = place.filter(|_| !hopeless) else {
+            return false;
+        };
+        self.set_link(
+            link,
+            Link::new(Stage::New, Some(number), message.into(), now),
+        );
+        self.change = Some(Change {
+            link: Some(link),
+            number,
+            via: at,
+            step: Step::Add(Adding::Make),
+            until: now.after(self.params.timing.reply),
+        });
+        self.take_pairs(at, link, pairs.iter().map(|pair| (*pair).into()), peers);
+        self.event(Event::AcceptLink {
+            link,
+            spare_only: same_server_port || has_asymmetric,
+        });
+        true
+    }
+
+    /// Client: what our driver makes of the offer.
+    fn answer_offer(&mut self, mut change: Change, end: Option<LinkEnd>, now: Time) {
+        let peer = change.link.and_then(|link| self.peer_end(link));
+        let (Some(own), Some(peer)) = (end, peer) else {
+            return self.refuse_offer(change, end.is_some(), now);
+        };
+        let view = AddLinkView {
+            same_server_port: self.is_taken(|link| link.peer, peer.mac, peer.gid),
+            spare_client_port: !self.is_taken(|link| link.local, own.mac, own.gid),
+            has_asymmetric: self.asymmetric().is_some(),
+            room: true,
+            mtu_valid: true,
+        };
+        let asymmetric = match view.answer() {
+            AddLinkAnswer::Symmetric => false,
+            AddLinkAnswer::Asymmetric => true,
+            AddLinkAnswer::NoAlternatePath | AddLinkAnswer::InvalidMtu => {
+                return self.refuse_offer(change, true, now);
+            }
+        };
+        if let Some(link) = change.link.and_then(|link| self.link_mut(link)) {
+            link.asymmetric = asymmetric;
+        }
+        change.step = Step::Add(match self.params.version {
+            Version::One => Adding::Keys(Keys::new(false)),
+            Version::Two { .. } => Adding::Confirm,
+        });
+        change.until = now.after(self.params.timing.reply);
+        self.change = Some(change);
+        self.send_add_link(change, own, true);
+    }
+
+    fn refuse_offer(&mut self, change: Change, made: bool, now: Time) {
+        let peer = change.link.and_then(|link| self.peer_end(link));
+        self.drop_new(change, made);
+        if let Some(peer) = peer {
+            let offer = AddLink {
+                reply: false,
+                reject: None,
+                mac: peer.mac,
+                gid: peer.gid,
+                qp: peer.qp,
+                link: Some(change.number),
+                mtu: Some(peer.mtu),
+                psn: peer.psn,
+                layout: AddLinkLayout::Deployed,
+            };
+            self.counters.refused = self.counters.refused.saturating_add(1);
+            let refusal = Llc::AddLink(offer.rejection(Reject::NoPath));
+            self.send(change.via, &refusal, None);
+        }
+        self.go_on(now);
+    }
+
+    /// Server: the client's answer to an offer of a real link.
+    pub(super) fn offer_answered(
+        &mut self,
+        at: LinkIx,
+        message: &AddLink,
+        pairs: &[RTokenPairWire],
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) {
+        let Some(mut change) = self
+            .change
+            .filter(|change| change.via == at && matches!(change.step, Step::Add(Adding::Offer)))
+        else {
+            return self.drop_message();
+        };
+        let Some(link) = change.link else {
+            return self.drop_message();
+        };
+        if message.reject.is_some() {
+            self.drop_new(change, true);
+            return self.go_on(now);
+        }
+        if message.link != Some(change.number) {
+            return self.violation(at, now);
+        }
+        let (Some(peer), Some(own)) = (message.into(), self.local_end(link)) else {
+            return self.abort_add(DeleteReason::PROTOCOL, now);
+        };
+        let peer: LinkEnd = peer;
+        let same_server_port = self.is_taken(|link| link.local, own.mac, own.gid);
+        let same_client_port = self.is_taken(|link| link.peer, peer.mac, peer.gid);
+        let asymmetric = same_server_port || same_client_port;
+        let parallel = self.links.iter().flatten().any(|other| {
+            other.stage == Stage::Active
+                && other
+                    .local
+                    .is_some_and(|end| end.same_port(own.mac, own.gid))
+                && other
+                    .peer
+                    .is_some_and(|end| end.same_port(peer.mac, peer.gid))
+        });
+        // Parallel links do not exist, and there is one asymmetric link at most.
+        if parallel || (asymmetric && self.asymmetric().is_some()) {
+            return self.abort_add(DeleteReason::PROTOCOL, now);
+        }
+        if let Some(place) = self.link_mut(link) {
+            place.peer = Some(peer);
+            place.asymmetric = asymmetric;
+        }
+        self.take_pairs(at, link, pairs.iter().map(|pair| (*pair).into()), peers);
+        change.step = Step::Add(Adding::Connect);
+        change.until = now.after(self.params.timing.reply);
+        self.change = Some(change);
+        self.event(Event::ConnectLink(link));
+    }
+
+    /// Remembers the keys of the peer's buffers on a new link.
+    fn take_pairs(
+        &mut self,
+        at: LinkIx,
+        link: LinkIx,
+        pairs: impl Iterator<Item = RTokenPair>,
+        peers: &mut PeerTable<'_>,
+    ) {
+        for pair in pairs {
+            // A buffer that is not known, or whose key is taken, cannot be written over the link.
+            let _ = peers.extend(at, pair.reference, link, pair.new);
+        }
+    }
+
+    /// ADD LINK CONTINUATION.
+    pub(super) fn handle_add_link_cont(
+        &mut self,
+        at: LinkIx,
+        message: &AddLinkCont,
+        peers: &mut PeerTable<'_>,
+        now: Time,
+    ) {
+        let found = self
+            .change
+            .filter(|change| change.via == at)
+            .and_then(|change| match (change.step, change.link) {
+                (Step::Add(Adding::Keys(keys)), Some(link)) => Some((change, keys, link)),
+                _ => None,
+            });
+        let Some((mut change, mut keys, link)) =
+            found.filter(|(_, keys, _)| message.reply == self.is_server() && !keys.our_turn)
+        else {
+            return self.drop_message();
+        };
+        let expected = keys.peer_left.is_none_or(|left| left == message.left);
+        if message.link != change.number || !expected {
+            return self.violation(at, now);
+        }
+        self.take_pairs(at, link, message.pairs().iter().copied(), peers);
+        keys.peer_left = Some(message.left.saturating_sub(PAIRS));
+        change.until = now.after(self.params.timing.reply);
+        if self.is_server() && keys.is_complete() {
+            return self.confirm_new(change, now);
+        }
+        keys.our_turn = true;
+        change.step = Step::Add(Adding::Keys(keys));
+        self.change = Some(change);
+        self.send_text(at, Text::Pairs, None);
+    }
+
+    /// How many of our buffers the peer gets to know on the new link.
+    pub(super) fn count_pairs(&self, own: &OwnTable<'_>) -> u8 {
+        let mut count = 0u8;
+        let mut from = 0;
+        while let Some((next, _)) = self.pair_from(own, from) {
+            from = next;
+            count = count.saturating_add(1);
+        }
+        count
+    }
+
+    /// The keys of the first buffer from a place on, and the next place.
+    pub(super) fn pair_from(&self, own: &OwnTable<'_>, from: usize) -> Option<(usize, RTokenPair)> {
+        let change = self.change?;
+        let links = (change.via, change.link?);
+        let (place, known, new) = own.next_pair(from, links, |id| !self.is_unannounced(id))?;
+        let pair = RTokenPair {
+            reference: known.rkey,
+            new,
+        };
+        Some((place.saturating_add(1), pair))
+    }
+
+    /// Our next ADD LINK CONTINUATION.
+    pub(super) fn next_pairs(&mut self, own: &OwnTable<'_>) -> Option<Frame> {
+        let mut change = self.change?;
+        let Step::Add(Adding::Keys(mut keys)) = change.step else {
+            return None;
+        };
+        let left = keys.left.unwrap_or_else(|| self.count_pairs(own));
+        let mut pairs = [RTokenPair::default(); PAIRS as usize];
+        for pair in pairs.iter_mut().take(left.into()) {
+            if let Some((next, found)) = self.pair_from(own, keys.next) {
+                keys.next = next;
+                keys.last = found;
+            }
+            // A buffer that is deleted meanwhile leaves a gap, since the count was told. A pair
+            // that the peer has got already fills it.
+            *pair = keys.last;
+        }
+        keys.left = Some(left.saturating_sub(PAIRS));
+        keys.our_turn = false;
+        let message = AddLinkCont {
+            reply: !self.is_server(),
+            link: change.number,
+            left,
+            pairs,
+        };
+        // A client that has answered the last of them waits for CONFIRM LINK.
+        let over = !self.is_server() && keys.is_complete();
+        change.step = Step::Add(if over {
+            change.until = self.clock.after(self.params.timing.confirm_further);
+            Adding::Confirm
+        } else {
+            Adding::Keys(keys)
+        });
+        self.change = Some(change);
+        Some(self.frame(change.via, &Llc::AddLinkCont(message)))
+    }
+
+    /// Server: presents the new link over itself.
+    fn confirm_new(&mut self, mut change: Change, now: Time) {
+        change.step = Step::Add(Adding::Confirm);
+        change.until = now.after(self.params.timing.confirm_further);
+        self.change = Some(change);
+        let request = change
+            .link
+            .and_then(|link| Some((link, self.confirm_link(self.link(link)?, false)?)));
+        if let Some((link, request)) = request {
+            self.send(link, &request, None);
+        }
+    }
+
+    /// CONFIRM LINK on a further link.
+    pub(super) fn handle_confirm_further(&mut self, at: LinkIx, message: &ConfirmLink, now: Time) {
+        let change = self.change.filter(|change| change.link == Some(at));
+        let Some(change) = change.filter(|_| message.reply == self.is_server()) else {
+            return self.drop_message();
+        };
+        match change.step {
+            Step::Add(Adding::Confirm) => {}
+            // Before it is time.
+            Step::Add(_) if !message.reply => {
+                return self.abort_add(DeleteReason::PROTOCOL, now);
+            }
+            _ => return self.drop_message(),
+        }
+        if message.link != change.number || self.check_confirm_link(at, message).is_err() {
+            self.counters.violations = self.counters.violations.saturating_add(1);
+            return self.abort_add(DeleteReason::PROTOCOL, now);
+        }
+        let Some(link) = self.link_mut(at) else {
+            return;
+        };
+        link.stage = Stage::Active;
+        link.peer_user_id = Some(message.user_id);
+        link.last_received = now;
+        let link = *link;
+        if let Some(reply) = self.confirm_link(&link, true).filter(|_| !message.reply) {
+            self.send(at, &reply, None);
+        }
+        self.change = None;
+        self.event(Event::LinkUp(at));
+        if self.is_server() {
+            // Others may follow, as long as there are ports.
+            self.add_wanted = true;
+            if !link.asymmetric {
+                self.replace_asymmetric();
+            }
+        }
+        self.go_on(now);
+    }
+
+    /// Server: with a new symmetric link, the asymmetric one has done its duty.
+    fn replace_asymmetric(&mut self) {
+        let number = self.asymmetric().and_then(|link| self.link_number(link));
+        if let Some(number) = number {
+            self.wishes.push(Wish {
+                number,
+                orderly: true,
+                reason: DeleteReason::ASYMMETRIC,
+            });
+        }
+    }
+
+    /// Forgets the link that is being added, of which the driver has a queue pair or not.
+    fn drop_new(&mut self, change: Change, made: bool) {
+        self.change = None;
+        let new = change
+            .link
+            .filter(|link| self.link(*link).is_some_and(|l| l.stage == Stage::New));
+        if let Some(link) = new {
+            self.remove_link(link);
+            if made {
+                self.event(Event::LinkGone(link));
+            }
+        }
+    }
+
+    /// The addition of a link has failed. If the peer may know the link, it is deleted there.
+    pub(super) fn abort_add(&mut self, reason: DeleteReason, now: Time) {
+        let Some(change) = self.change else {
+            return;
+        };
+        let Step::Add(step) = change.step else {
+            return;
+        };
+        self.drop_new(change, step != Adding::Make);
+        if step != Adding::Make {
+            self.unmake(change.number, reason, now);
+        }
+        self.go_on(now);
+    }
+
+    /// Has the peer's side of a link deleted that was never complete.
+    fn unmake(&mut self, number: LinkNum, reason: DeleteReason, now: Time) {
+        let wish = Wish {
+            number,
+            orderly: false,
+            reason,
+        };
+        if self.is_server() {
+            self.wishes.push(wish);
+        } else {
+            self.ask(wish, false, now);
+        }
+    }
+
+    /// The link that carries the addition has failed, and the new link with it.
+    pub(super) fn add_lost(&mut self, failed: LinkIx, now: Time) {
+        let Some(change) = self.change.filter(|change| change.via == failed) else {
+            return;
+        };
+        match change.step {
+            Step::Add(step) => {
+                self.drop_new(change, step != Adding::Make);
+                if step != Adding::Make {
+                    self.unmake(change.number, DeleteReason::PATH_LOST, now);
+                }
+                // RFC 7609 appendix C.7.1: once more, over another link.
+                self.add_wanted = self.is_server();
+            }
+            Step::Delete(reason) => {
+                self.change = None;
+                self.wishes.push(Wish {
+                    number: change.number,
+                    orderly: false,
+                    reason,
+                });
+            }
+        }
+    }
+
+    pub(super) fn change_deadline(&self) -> Option<Time> {
+        self.change.map(|change| change.until)
+    }
+
+    pub(super) fn check_change(&mut self, now: Time) {
+        let Some(change) = self.change.filter(|change| change.until <= now) else {
+            return;
+        };
+        let step = match change.step {
+            Step::Add(step) => step,
+            Step::Delete(_) => return self.delete_timed_out(change, now),
+        };
+        match (step, self.params.role) {
+            // Our driver does not answer.
+            (Adding::Make, Role::Client) => self.refuse_offer(change, false, now),
+            (Adding::Make, Role::Server) => {
+                if let Some(link) = change.link {
+                    let _ = self.link_made(link, None, now);
+                }
+            }
+            (Adding::Connect | Adding::Confirm, _) => {
+                self.abort_add(DeleteReason::PATH_LOST, now);
+            }
+            (Adding::Offer, _) if self.phase == Phase::Joining => {
+                // As with a single link: data can flow over it.
+                self.drop_new(change, true);
+                self.go_on(now);
+            }
+            (Adding::Offer | Adding::Keys(_), _) => {
+                self.fail_link(change.via, LinkFailure::Timeout(step.exchange()), now);
+            }
+        }
+    }
+
+    /// Ends a link whose deletion is under way, and nothing but.
+    pub(super) fn take_down(&mut self, link: LinkIx, reason: DownReason) {
+        if let Some(place) = self.link_mut(link) {
+            place.stage = Stage::Leaving;
+            place.probe = None;
+        }
+        self.event(Event::LinkDown(link, reason));
+    }
+
+    /// Frees the place of a link.
+    pub(super) fn remove_link(&mut self, link: LinkIx) {
+        if let Some(place) = self.links.get_mut(link.get()) {
+            *place = None;
+        }
+        self.forget |= link.bit();
+        self.reassess();
+    }
+
+    /// An asymmetric link that shares no port with another one any more counts like all others.
+    fn reassess(&mut self) {
+        let Some(at) = self.asymmetric() else {
+            return;
+        };
+        let Some(link) = self.link(at).copied() else {
+            return;
+        };
+        let local = link
+            .local
+            .is_some_and(|end| self.is_taken(|link| link.local, end.mac, end.gid));
+        let peer = link
+            .peer
+            .is_some_and(|end| self.is_taken(|link| link.peer, end.mac, end.gid));
+        if let Some(link) = self.link_mut(at) {
+            link.asymmetric = local || peer;
+        }
+    }
+
+    /// Repeats the last message of the group on another link, or ends it.
+    pub(super) fn repeat_last_words(&mut self, failed: LinkIx, now: Time) {
+        let Phase::Ending { words, .. } = self.phase else {
+            return;
+        };
+        if let Some(link) = self.link_mut(failed) {
+            link.stage = Stage::Leaving;
+        }
+        match (words, self.carrier()) {
+            (Some(words), Some(via)) => {
+                self.phase = Phase::Ending {
+                    until: now.after(self.params.timing.last_send),
+                    via,
+                    words: Some(words),
+                };
+                self.send(via, &Llc::DeleteLink(words), Some(Note::Last));
+            }
+            _ => self.release(),
+        }
+    }
+}

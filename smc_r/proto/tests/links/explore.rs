@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! All orders in which the messages of two hosts can cross, within small bounds.
+//!
+//! A run takes the first of the actions that are possible, except where a script says otherwise.
+//! The explorer tries every script with so many exceptions, for each pair of stimuli, which come at
+//! any moment. With `SMC_DEEP=1` there are more of both.
+
+use crate::world::{
+    Action,
+    Setup,
+    Stimulus,
+    World, //
+};
+
+/// What is tried.
+struct Plan<'a> {
+    setup: Setup,
+    /// Set up before the exploration begins.
+    settled: bool,
+    /// Stimuli, each with the step at which it comes.
+    stimuli: &'a [(usize, Stimulus)],
+    /// At least one link must be left at the end.
+    survives: bool,
+}
+
+/// Runs one script, and tells how many actions were possible at each step.
+fn run(plan: &Plan<'_>, script: &[(usize, usize)]) -> Vec<usize> {
+    let mut world = World::new(plan.setup);
+    if plan.settled {
+        world.run_until(5_000);
+    }
+    let end = world.now + 200_000;
+    let mut choices = Vec::new();
+    let mut step = 0;
+    loop {
+        for (_, stimulus) in plan.stimuli.iter().filter(|(at, _)| *at == step) {
+            world.stimulate(*stimulus);
+        }
+        let actions = world.actions();
+        let left = plan.stimuli.iter().any(|(at, _)| *at > step);
+        if actions.is_empty() && !left {
+            break;
+        }
+        let chosen = script
+            .iter()
+            .find(|(at, _)| *at == step)
+            .map_or(0, |(_, choice)| *choice);
+        if let Some(action) = actions.get(chosen).or(actions.first()) {
+            world.act(*action);
+        } else {
+            world.act(Action::Time);
+        }
+        choices.push(actions.len());
+        step += 1;
+        assert!(step < 5_000, "no end: {:#?}", world.log);
+    }
+    world.run_until(end);
+    let result = world.check();
+    let alive = !world.hosts[0].flow.is_over();
+    if result.is_err() || (plan.survives && !alive) {
+        panic!(
+            "{:?} {:?} {script:?}: {result:?}, alive {alive}\n{:#?}",
+            plan.setup, plan.stimuli, world.log
+        );
+    }
+    choices
+}
+
+/// Tries all scripts with up to `depth` exceptions that begin with `script`.
+fn explore(plan: &Plan<'_>, script: &mut Vec<(usize, usize)>, depth: usize) -> usize {
+    let choices = run(plan, script);
+    let mut runs = 1;
+    if depth == 0 {
+        return runs;
+    }
+    let from = script.last().map_or(0, |(step, _)| step + 1);
+    for (step, count) in choices.iter().enumerate().skip(from) {
+        for choice in 1..*count {
+            script.push((step, choice));
+            runs += explore(plan, script, depth - 1);
+            script.pop();
+        }
+    }
+    runs
+}
+
+fn deep() -> bool {
+    std::env::var("SMC_DEEP").is_ok()
+}
+
+fn stimuli() -> Vec<Stimulus> {
+    let mut all = Vec::new();
+    for h in 0..2 {
+        all.extend([
+            Stimulus::Announce(h),
+            Stimulus::Withdraw(h),
+            Stimulus::Cut(h, 0),
+            Stimulus::Cut(h, 1),
+            Stimulus::Restore(h, 2),
+            Stimulus::Drain(h),
+            Stimulus::Fail(h),
+        ]);
+    }
+    all
+}
+
+const THREE: Setup = Setup {
+    ports: [2, 2],
+    spare: [1, 1],
+    max_links: [3, 3],
+    rmbs: [3, 1],
+    ..Setup::TWO
+};
+
+#[test]
+fn a_first_contact_in_any_order() {
+    let mut runs = 0;
+    for v2 in [false, true] {
+        for ports in [[1, 1], [1, 2], [2, 1], [2, 2], [3, 3]] {
+            let setup = Setup {
+                v2,
+                ports,
+                spare: [3 - ports[0], 3 - ports[1]],
+                ..THREE
+            };
+            for first in stimuli() {
+                for at in 0..15 {
+                    let gone =
+                        matches!(first, Stimulus::Cut(_, port) if port >= ports[0].min(ports[1]));
+                    let plan = Plan {
+                        setup,
+                        settled: false,
+                        stimuli: &[(at, first)],
+                        // Without its first link, a group does not come about.
+                        survives: !gone
+                            && !matches!(first, Stimulus::Cut(_, 0) | Stimulus::Fail(_)),
+                    };
+                    runs += explore(&plan, &mut Vec::new(), if deep() { 3 } else { 1 });
+                }
+            }
+        }
+    }
+    assert!(runs > 2_000, "{runs} runs");
+}
+
+#[test]
+fn exchanges_that_collide() {
+    let mut runs = 0;
+    for v2 in [false, true] {
+        let setup = Setup { v2, ..THREE };
+        for first in stimuli() {
+            for second in stimuli() {
+                for at in 0..12 {
+                    // A port each of the two hosts may be gone, but never both of one.
+                    let plan = Plan {
+                        setup,
+                        settled: true,
+                        stimuli: &[(0, first), (at, second)],
+                        survives: survives(first, second),
+                    };
+                    let some = deep() || at % 3 == 0;
+                    runs += explore(&plan, &mut Vec::new(), usize::from(some));
+                }
+            }
+        }
+    }
+    assert!(runs > 5_000, "{runs} runs");
+}
+
+/// Whether a link is left after both.
+fn survives(first: Stimulus, second: Stimulus) -> bool {
+    let lost = |stimulus| match stimulus {
+        Stimulus::Cut(_, port) => Some(port),
+        Stimulus::Fail(_) => Some(0),
+        // A drain takes the second link.
+        Stimulus::Drain(_) => Some(1),
+        _ => None,
+    };
+    match (lost(first), lost(second)) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    }
+}
+
+#[test]
+fn a_message_is_lost() {
+    for v2 in [false, true] {
+        let setup = Setup { v2, ..THREE };
+        for stimulus in stimuli() {
+            for at in 1..20 {
+                let plan = Plan {
+                    setup,
+                    settled: true,
+                    stimuli: &[(0, stimulus), (at, Stimulus::Lose)],
+                    survives: false,
+                };
+                explore(&plan, &mut Vec::new(), usize::from(deep()));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_end_is_told_over_another_link() {
+    for v2 in [false, true] {
+        for h in 0..2 {
+            for (host, port) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                for at in 0..6 {
+                    let plan = Plan {
+                        setup: Setup { v2, ..THREE },
+                        settled: true,
+                        stimuli: &[(0, Stimulus::ShutDown(h)), (at, Stimulus::Cut(host, port))],
+                        survives: false,
+                    };
+                    explore(&plan, &mut Vec::new(), 1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link groups with several links: the LLC engines of two hosts face to face.
+
+mod explore;
+mod groups;
+mod hostile;
+mod random;
+#[path = "../sim/rng.rs"]
+#[expect(dead_code, reason = "scripts are for the fuzzer")]
+mod rng;
+mod streams;
+mod world;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link groups whose ports come and go at random.
+//!
+//! `SMC_SEED=n` runs one seed, `SMC_RUNS=n` another number of runs than usual, `SMC_TEST_SCALE=n`
+//! so many times the usual number.
+
+use std::panic;
+
+use crate::{
+    rng::Rng,
+    world::{
+        Action,
+        Setup,
+        Stimulus,
+        World, //
+    },
+};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// A group and its ports, with so many connections that are busy all the time.
+fn life(seed: u64, streams: usize) -> usize {
+    let mut rng = Rng::new(seed ^ (11 << 40));
+    let v2 = rng.percent(30);
+    let ports = [rng.size(1, 8) as usize, rng.size(1, 8) as usize];
+    let mut world = World::new(Setup {
+        v2,
+        max_links: [rng.size(2, 8) as u8, rng.size(2, 8) as u8],
+        ports,
+        spare: [0; 2],
+        rmbs: [0; 2].map(|_| rng.size(1, 20).max(streams as u32) as u16),
+        streams,
+        ..Setup::TWO
+    });
+    world.run_until(5_000);
+    assert_eq!(world.hosts[0].first, Some(true));
+    for _ in 0..rng.size(20, 120) {
+        let h = rng.below(2) as usize;
+        let port = rng.below(ports[h] as u64) as usize;
+        match rng.below(10) {
+            0..=2 => world.stimulate(Stimulus::Announce(h)),
+            3 => world.stimulate(Stimulus::Withdraw(h)),
+            4..=5 => {
+                // Some link has to stay for as long as it takes to tell of another one's end.
+                let quiet = world.is_quiet() && world.check().is_ok();
+                let others = world.up(h).iter().any(|link| link.1 != port);
+                if quiet && others {
+                    world.stimulate(Stimulus::Cut(h, port));
+                }
+            }
+            6..=7 => world.stimulate(Stimulus::Restore(h, port)),
+            // A drain means that another link is there, which nobody knows to be dead.
+            8 if world.is_quiet() && world.check().is_ok() => {
+                world.stimulate(Stimulus::Drain(h));
+            }
+            _ => {}
+        }
+        for _ in 0..rng.size(0, 40) {
+            world.applications(&mut rng);
+            let actions = world.actions();
+            if actions.is_empty() {
+                break;
+            }
+            world.act(rng.pick(&actions));
+        }
+        if rng.percent(40) {
+            let until = world.now + u64::from(rng.size(10, 70_000));
+            world.run_until(until);
+        } else if rng.percent(10) && world.actions().is_empty() {
+            world.act(Action::Time);
+        }
+        assert!(
+            !world.hosts[0].down && !world.hosts[1].down,
+            "the group ended: {:#?}",
+            world.log
+        );
+    }
+    let until = world.now + 200_000;
+    world.run_until(until);
+    world.finish_streams();
+    let until = world.now + 1_000;
+    world.run_until(until);
+    if let Err(error) = world.check() {
+        panic!("{error}\n{:#?}", world.log);
+    }
+    assert!(world.hosts[0].flow.is_usable());
+    world.steps
+}
+
+fn lives(name: &str, runs: u64, streams: usize) {
+    let scale = number("SMC_TEST_SCALE").unwrap_or(1);
+    let seeds = match number("SMC_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..number("SMC_RUNS").unwrap_or(runs * scale) + 1,
+    };
+    let mut steps = 0;
+    for seed in seeds {
+        match panic::catch_unwind(|| life(seed, streams)) {
+            Ok(some) => steps += some,
+            Err(cause) => {
+                eprintln!("{name} failed with SMC_SEED={seed}");
+                panic::resume_unwind(cause);
+            }
+        }
+    }
+    println!("{name}: {steps} steps");
+}
+
+#[test]
+fn ports_come_and_go() {
+    lives("ports_come_and_go", 300, 0);
+}
+
+#[test]
+fn streams_survive() {
+    lives("streams_survive", 150, 6);
+}
