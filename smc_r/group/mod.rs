@@ -232,7 +232,7 @@ impl Group {
         for _ in 0..MAX_PEER_RMBS {
             peers.push(PeerRmb::EMPTY, GFP_KERNEL)?;
         }
-        let table = Table::new()?;
+        let table = Table::new(role)?;
         let counted = Counted::new(ns.clone());
         let group = Arc::pin_init(
             try_pin_init!(Self {

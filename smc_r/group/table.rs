@@ -5,28 +5,39 @@
 use core::num::NonZeroU32;
 
 use kernel::{alloc::kvec::KVVec, prelude::*};
-use smc_proto::{cdc::Cdc, wire::AlertToken};
+use smc_proto::{cdc::Cdc, group::Role, wire::AlertToken};
 
 use crate::socket::SocketRef;
 
 /// Connections of one link group at most.
 pub(crate) const MAX_CONNECTIONS: u16 = 255;
 
-/// Our alert token of a connection: place in the table in the low 8 bits, and above it a number
+/// Places of the table of a server, which keeps the limit, and of a client, where connections that
+/// the server has counted out already may still be on their way out.
+const fn places(role: Role) -> usize {
+    match role {
+        Role::Server => MAX_CONNECTIONS as usize,
+        Role::Client => 2 * MAX_CONNECTIONS as usize,
+    }
+}
+
+/// Our alert token of a connection: place in the table in the low 9 bits, and above it a number
 /// that changes each time the place is given out, so that a late message meets nobody. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnToken(NonZeroU32);
 
 impl ConnToken {
-    const PLACE_BITS: u32 = 8;
+    const PLACE_BITS: u32 = 9;
+    const MAX_GENERATION: u32 = u32::MAX >> Self::PLACE_BITS;
 
     /// A token as it came from the wire.
     pub(crate) fn new(value: u32) -> Option<Self> {
         NonZeroU32::new(value).map(Self)
     }
 
-    fn at(place: u8, generation: u32) -> Option<Self> {
-        Self::new(generation << Self::PLACE_BITS | u32::from(place))
+    fn at(place: usize, generation: u32) -> Option<Self> {
+        let place = u32::try_from(place).ok()?;
+        Self::new(generation << Self::PLACE_BITS | place)
     }
 
     /// The 32 bits on the wire.
@@ -35,7 +46,7 @@ impl ConnToken {
     }
 
     fn place(self) -> usize {
-        self.get() as usize & 0xff
+        self.get() as usize & ((1 << Self::PLACE_BITS) - 1)
     }
 }
 
@@ -66,14 +77,15 @@ struct Entry {
 pub(crate) struct Table {
     entries: KVVec<Entry>,
     /// Places whose connections wait for a send slot, first come first served.
-    waiting: KVVec<u8>,
+    waiting: KVVec<u16>,
 }
 
 impl Table {
     /// An empty table.
-    pub(crate) fn new() -> Result<Self> {
-        let mut entries = KVVec::with_capacity(usize::from(MAX_CONNECTIONS), GFP_KERNEL)?;
-        for _ in 0..MAX_CONNECTIONS {
+    pub(crate) fn new(role: Role) -> Result<Self> {
+        let places = places(role);
+        let mut entries = KVVec::with_capacity(places, GFP_KERNEL)?;
+        for _ in 0..places {
             entries.push(
                 Entry {
                     generation: 0,
@@ -85,7 +97,7 @@ impl Table {
         }
         Ok(Self {
             entries,
-            waiting: KVVec::with_capacity(usize::from(MAX_CONNECTIONS), GFP_KERNEL)?,
+            waiting: KVVec::with_capacity(places, GFP_KERNEL)?,
         })
     }
 
@@ -98,9 +110,9 @@ impl Table {
             .enumerate()
             .filter(|(_, entry)| matches!(entry.slot, Slot::Free))
             .min_by_key(|(_, entry)| entry.generation)?;
-        entry.generation = entry.generation % 0xff_ffff + 1;
+        entry.generation = entry.generation % ConnToken::MAX_GENERATION + 1;
         entry.slot = Slot::Reserved(None);
-        ConnToken::at(u8::try_from(place).ok()?, entry.generation)
+        ConnToken::at(place, entry.generation)
     }
 
     fn entry(&mut self, token: ConnToken) -> Option<&mut Entry> {
@@ -157,7 +169,7 @@ impl Table {
             .skip(from)
             .find_map(|(place, entry)| match &entry.slot {
                 Slot::Live(sk) => {
-                    let token = ConnToken::at(u8::try_from(place).ok()?, entry.generation)?;
+                    let token = ConnToken::at(place, entry.generation)?;
                     Some((place, token, sk.clone()))
                 }
                 Slot::Free | Slot::Reserved(_) => None,
@@ -173,7 +185,7 @@ impl Table {
             return;
         }
         entry.waiting = true;
-        let place = token.place() as u8;
+        let place = token.place() as u16;
         // Each place stands there once at most, so that there is room.
         let _ = self.waiting.push_within_capacity(place);
     }

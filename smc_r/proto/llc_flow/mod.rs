@@ -626,10 +626,17 @@ impl Flow {
 
     /// Counts a connection in, before the driver does anything else about it. False if the group
     /// takes no more. A group that is not up yet takes the one connection of its first contact.
+    ///
+    /// The limit is the server's to keep, which chooses the group. It counts a connection out when it
+    /// has seen both ends close, which may be before the client has: a client takes twice as many.
     #[must_use]
     pub fn add_connection(&mut self) -> bool {
+        let agreed = self.params.max_connections;
         let limit = match self.phase {
-            Phase::Active => self.params.max_connections,
+            Phase::Active => match self.params.role {
+                Role::Server => agreed,
+                Role::Client => agreed.saturating_mul(2),
+            },
             Phase::New | Phase::Confirming { .. } | Phase::Adding { .. } | Phase::Joining => 1,
             Phase::Ending { .. } | Phase::Down => 0,
         };

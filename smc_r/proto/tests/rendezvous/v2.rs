@@ -693,6 +693,20 @@ fn an_offered_link_is_refused_in_44_bytes() {
 }
 
 #[test]
+fn the_server_keeps_the_limit_of_connections() {
+    let mut server = Engine::up(ByteOrder::Little);
+    assert!((1..200).all(|_| server.flow.add_connection()));
+    assert!(!server.flow.add_connection());
+
+    // Connections that the server has counted out may still be on their way out here.
+    let mut client = Engine::new(Role::Client, 1);
+    assert!(!client.flow.add_connection(), "only the first before all is set up");
+    client.receive(&Engine::confirm_link(Role::Server, false, ByteOrder::Little));
+    assert!((1..400).all(|_| client.flow.add_connection()));
+    assert!(!client.flow.add_connection());
+}
+
+#[test]
 fn a_request_for_a_link_is_refused() {
     let mut engine = Engine::up(ByteOrder::Little);
     let gids = [end(Role::Client).gid; 2];
