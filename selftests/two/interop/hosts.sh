@@ -56,6 +56,19 @@ one_address() {
 	ip addr del $own/24 dev eth0
 }
 
+# To the other host through a gateway, which has the Ethernet address of that host.
+by_gateway() {
+	local mac
+	ping -c 1 -W 5 $VM_PEER >/dev/null
+	mac=$(ip -j neigh show $VM_PEER dev eth0 | sed 's/.*"lladdr":"\([^"]*\)".*/\1/')
+	ip neigh replace 10.77.0.99 lladdr $mac nud permanent dev eth0
+	ip route add $VM_PEER/32 via 10.77.0.99 dev eth0 onlink
+}
+directly() {
+	ip route del $VM_PEER/32
+	ip neigh del 10.77.0.99 dev eth0
+}
+
 # TCP between the hosts by IPsec, but not RoCE.
 ipsec_on() {
 	local spi
