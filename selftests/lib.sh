@@ -354,16 +354,29 @@ capture_start() {
 	shift 3
 	ip netns exec "$ns" tcpdump -i "$dev" -B 16384 -s "${SNAP:-2048}" --immediate-mode -U \
 		-w "$TMP/$name.pcap" "$@" 2>"$TMP/$name.tcpdump" &
-	CAPTURES+=($!)
+	CAPTURES+=("$!:$TMP/$name.tcpdump")
 	until_true 15 grep -q 'listening on' "$TMP/$name.tcpdump" || fail "tcpdump does not start"
 }
 
+# What has passed is in the file when tcpdump ends: until then it may still be in the kernel's buffer, and
+# would be lost.
 capture_stop() {
-	local pid
-	sleep 0.5
-	for pid in "${CAPTURES[@]}"; do
+	local capture pid
+	for capture in "${CAPTURES[@]}"; do
+		pid=${capture%%:*}
+		until_true 30 caught_up "$pid" "${capture#*:}" || fail "tcpdump is behind: $(tail -n 1 "${capture#*:}")"
 		kill -INT "$pid"
 		wait "$pid" || true
 	done
 	CAPTURES=()
 }
+# caught_up PID FILE: tcpdump, which says so in the file when it is asked, has written all that the kernel has
+# taken for it and has not dropped.
+caught_up() {
+	local said
+	said=$(grep -c '^tcpdump: .* captured' "$2") || true
+	kill -USR1 "$1"
+	until_true 5 reported "$2" $((said + 1)) &&
+		tail -n 1 "$2" | awk '{ exit !(/^tcpdump: .* captured/ && $2 + $10 >= $5) }'
+}
+reported() { [ "$(grep -c '^tcpdump: .* captured.* dropped by kernel' "$1")" -ge "$2" ]; }

@@ -124,9 +124,11 @@ def unread_and_sending(role, *where):
         s.until(lambda: sock.recv(5, socket.MSG_PEEK) == b"aaaaa", what="data")
         sock.sendall(s.pattern(100000))
         sock.close()
+        s.touch(f"{where[2]}.closed")
         return
     sock.sendall(b"a" * 5)
-    time.sleep(1)
+    # Nothing is read before: that would make room for the rest.
+    wait_flag(where[2], "closed")
     got = bytearray()
     try:
         while True:

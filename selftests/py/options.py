@@ -20,6 +20,7 @@ import smcsock as s
 
 PORT = 6900
 CLONE_NEWNET = 0x40000000
+SIOCOUTQNSD = 0x894B
 
 
 class Server:
@@ -71,7 +72,7 @@ def poll_events(where, host):
     s.equal("listener, nobody there", 0, poll_now(listener))
     client = s.smc_socket(host)
     client.connect((host, PORT))
-    s.equal("listener", select.POLLIN, poll_now(listener, wait=5000))
+    s.equal("listener", select.POLLIN, poll_now(listener, wait=20000))
     server = s.accept(listener)
     s.equal("listener, accepted", 0, poll_now(listener))
     listener.close()
@@ -82,16 +83,16 @@ def poll_events(where, host):
     client.recv(1)
     s.equal("read", select.POLLOUT, poll_now(client))
     server.shutdown(socket.SHUT_WR)
-    s.until(lambda: poll_now(client) & select.POLLRDHUP, 5, "RDHUP")
+    s.until(lambda: poll_now(client) & select.POLLRDHUP, what="RDHUP")
     s.equal("half closed", select.POLLIN | select.POLLRDHUP | select.POLLOUT, poll_now(client))
     client.shutdown(socket.SHUT_WR)
-    s.until(lambda: poll_now(client) & select.POLLHUP, 5, "HUP")
+    s.until(lambda: poll_now(client) & select.POLLHUP, what="HUP")
     server.close()
 
 
 def poll_until_in(sock):
     """Waits until there is something to read."""
-    return poll_now(sock, select.POLLIN, 5000)
+    return poll_now(sock, select.POLLIN, 20000)
 
 
 def epoll_level(where, host):
@@ -102,9 +103,26 @@ def epoll_level(where, host):
     s.equal("silence", [], epoll.poll(0.2))
     server.sendall(b"abcdef")
     for _ in range(3):
-        s.equal("event", [(client.fileno(), select.EPOLLIN)], epoll.poll(5))
+        s.equal("event", [(client.fileno(), select.EPOLLIN)], epoll.poll(20))
     s.equal("data", b"abcdef", s.read_exactly(client, 6))
     s.equal("silence again", [], epoll.poll(0.2))
+
+
+def fill(sock):
+    """Sends until nothing more fits and nothing is on its way; how much that was."""
+    sent, end = 0, time.monotonic() + s.LIMIT
+    while True:
+        still, more = ioctl_int(sock, s.SIOCOUTQ) == ioctl_int(sock, SIOCOUTQNSD), 0
+        try:
+            while True:
+                more += sock.send(bytes(65536))
+        except BlockingIOError:
+            pass
+        if still and not more:
+            return sent
+        sent += more
+        s.check(time.monotonic() < end, "it is never full")
+        time.sleep(0.01)
 
 
 def epoll_edge(where, host):
@@ -117,23 +135,16 @@ def epoll_edge(where, host):
     s.equal("no second", [], epoll.poll(0.2))
     for _ in range(3):
         server.sendall(b"123")
-        event = epoll.poll(5)
+        event = epoll.poll(20)
         s.check(event and event[0][1] & select.EPOLLIN, f"no edge: {event}")
     s.equal("data", b"123" * 3, s.read_exactly(client, 9))
     # What is on its way to the peer makes room for a while, which is an edge each time.
-    sent = 0
-    for _ in range(100):
-        try:
-            while True:
-                sent += client.send(bytes(65536))
-        except BlockingIOError:
-            pass
-        if not epoll.poll(0.5):
-            break
+    sent = fill(client)
+    epoll.poll(0)
     s.equal("full", [], epoll.poll(0.3))
     thread = threading.Thread(target=s.read_exactly, args=(server, sent))
     thread.start()
-    event = epoll.poll(10)
+    event = epoll.poll(20)
     s.check(event and event[0][1] & select.EPOLLOUT, f"no edge for room: {event}")
     thread.join()
 
@@ -413,9 +424,9 @@ def timeouts(where, host):
         raise Alarm
 
     signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 0.4)
     server.settimeout(None)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.4)
         while True:
             server.recv(1 << 20)
     except Alarm:

@@ -101,8 +101,11 @@ def connections(path, port):
             stream = found[(source, target)][0]
         elif (target, source) in found:
             stream = found[(target, source)][1]
+        elif len(packet.data) + max(packet.cut, 0) == header:
+            # The end of a connection that was there before the capture: it carries nothing.
+            continue
         else:
-            raise ValueError(f"a connection of which the capture has no SYN: {sport} {dport}")
+            raise ValueError(f"data of a connection of which the capture has no SYN: {sport} {dport}")
         if flags & SYN:
             stream.first = seq
             stream.options = packet.data[20:header]
