@@ -86,10 +86,17 @@ pub struct FlowTiming {
     pub add_link_request: Millis,
     /// Wait for any other reply.
     pub reply: Millis,
+    /// Client: wait for our own driver between an offered link and our answer to it. Shorter than any
+    /// peer waits.
+    pub accept_link: Millis,
     /// CONFIRM LINK on a further link.
     pub confirm_further: Millis,
     /// Pause before the next attempt to get a link that the group lacks.
     pub link_retry: Millis,
+    /// Pause before a link is replaced that did not last for `link_steady`.
+    pub link_pause: Millis,
+    /// How long a link has to last to be replaced at once.
+    pub link_steady: Millis,
     /// Pause before a CONFIRM RKEY that the peer asked us to repeat is repeated.
     pub rkey_retry: Millis,
     /// Silence on a link after which TEST LINK is sent; zero turns it off.
@@ -111,8 +118,11 @@ impl FlowTiming {
         confirm_link_request: 8_000,
         add_link_request: 4_000,
         reply: 5_000,
+        accept_link: 1_000,
         confirm_further: 5_000,
         link_retry: 60_000,
+        link_pause: 5_000,
+        link_steady: 10_000,
         rkey_retry: 100,
         test_link: 30_000,
         test_link_reply: 5_000,

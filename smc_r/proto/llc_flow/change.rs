@@ -7,6 +7,7 @@ use super::{
     links::Wish,
     AddLinkAnswer,
     AddLinkView,
+    Attempt,
     DownReason,
     Event,
     Exchange,
@@ -60,6 +61,8 @@ pub(super) struct Change {
     /// The link that is added or deleted. Nothing if the peer may have a link which we do not.
     pub(super) link: Option<LinkIx>,
     pub(super) number: LinkNum,
+    /// The attempt to add it.
+    pub(super) attempt: u32,
     /// The link that carries the exchange.
     pub(super) via: LinkIx,
     pub(super) step: Step,
@@ -182,12 +185,15 @@ impl Flow {
     /// if there is no port for it. False if nobody waits for it any more: then the driver destroys
     /// what it has made.
     #[must_use]
-    pub fn link_made(&mut self, link: LinkIx, end: Option<LinkEnd>, now: Time) -> bool {
-        let Some(mut change) = self.change.filter(|change| {
-            change.link == Some(link) && matches!(change.step, Step::Add(Adding::Make))
-        }) else {
+    pub fn link_made(&mut self, attempt: Attempt, end: Option<LinkEnd>, now: Time) -> bool {
+        self.clock = now;
+        let Some(mut change) = self
+            .change_of(attempt)
+            .filter(|change| matches!(change.step, Step::Add(Adding::Make)))
+        else {
             return false;
         };
+        let link = attempt.link;
         if let Some(place) = self.link_mut(link) {
             place.local = end;
         }
@@ -212,11 +218,28 @@ impl Flow {
         true
     }
 
+    /// The change under way, if this attempt is what it is about.
+    fn change_of(&self, attempt: Attempt) -> Option<Change> {
+        self.change
+            .filter(|change| change.link == Some(attempt.link) && change.attempt == attempt.number)
+    }
+
+    /// Begins to count another attempt to add a link.
+    fn next_attempt(&mut self, link: LinkIx) -> Attempt {
+        self.attempts = self.attempts.wrapping_add(1);
+        Attempt {
+            link,
+            number: self.attempts,
+        }
+    }
+
     /// The answer to [`Event::ConnectLink`].
-    pub fn link_connected(&mut self, link: LinkIx, ok: bool, now: Time) {
-        let Some(mut change) = self.change.filter(|change| {
-            change.link == Some(link) && matches!(change.step, Step::Add(Adding::Connect))
-        }) else {
+    pub fn link_connected(&mut self, attempt: Attempt, ok: bool, now: Time) {
+        self.clock = now;
+        let Some(mut change) = self
+            .change_of(attempt)
+            .filter(|change| matches!(change.step, Step::Add(Adding::Connect)))
+        else {
             return;
         };
         if !ok {
@@ -245,6 +268,7 @@ impl Flow {
         };
         if self.is_server() {
             self.add_wanted = true;
+            self.add_after = None;
             return self.go_on(now);
         }
         let other = self.local_end(via).map_or(gid, |end| end.gid);
@@ -318,6 +342,7 @@ impl Flow {
     /// Server: adds a link if one is wanted and nothing else is going on.
     pub(super) fn start_add(&mut self, now: Time) {
         if !self.add_wanted
+            || self.add_after.is_some_and(|at| at > now)
             || self.phase != Phase::Active
             || self.change.is_some()
             || self.own_under_way()
@@ -326,6 +351,7 @@ impl Flow {
             return;
         }
         self.add_wanted = false;
+        self.add_after = None;
         if self.several && self.has_room() {
             self.begin_add(now);
         }
@@ -341,14 +367,19 @@ impl Flow {
         };
         self.set_link(link, Link::new(Stage::New, Some(number), None, now));
         let spare_only = self.asymmetric().is_some() || !self.lacks_redundancy();
+        let attempt = self.next_attempt(link);
         self.change = Some(Change {
             link: Some(link),
             number,
+            attempt: attempt.number,
             via,
             step: Step::Add(Adding::Make),
             until: now.after(self.params.timing.reply),
         });
-        self.event(Event::MakeLink { link, spare_only });
+        self.event(Event::MakeLink {
+            attempt,
+            spare_only,
+        });
     }
 
     fn next_number(&mut self) -> Option<LinkNum> {
@@ -380,12 +411,39 @@ impl Flow {
         }
         if self.adding().is_none() {
             self.add_wanted = true;
+            self.add_after = None;
             self.go_on(now);
         }
         true
     }
 
+    /// Server: wants another link in place of one that is lost. Not at once if that one did not last,
+    /// or an operator took it out of use: it would be no better the next time.
+    pub(super) fn replace(&mut self, lost: Option<&Link>, reason: DeleteReason, now: Time) {
+        let timing = &self.params.timing;
+        let pause = if reason == DeleteReason::OPERATOR {
+            timing.link_retry
+        } else if lost.is_some_and(|link| now < link.since.after(timing.link_steady)) {
+            timing.link_pause
+        } else {
+            0
+        };
+        let after = now.after(pause);
+        self.add_after = Some(self.add_after.map_or(after, |at| at.max(after)));
+        self.add_wanted = true;
+    }
+
+    /// When to add the link that is wanted, if that has to wait.
+    pub(super) fn add_deadline(&self) -> Option<Time> {
+        self.add_after
+            .filter(|_| self.add_wanted && self.change.is_none())
+    }
+
     pub(super) fn check_retry(&mut self, now: Time) {
+        if self.add_deadline().is_some_and(|at| at <= now) {
+            self.add_after = None;
+            self.go_on(now);
+        }
         if self.retry_at.is_none_or(|at| at > now) {
             return;
         }
@@ -455,6 +513,8 @@ impl Flow {
         if let Some(change) = self.change {
             let made = self.adding() != Some(Adding::Make);
             self.drop_new(change, made);
+            // Before the place is used again: what follows brings keys for it.
+            self.forget_links(peers);
         }
         let same_server_port = self.is_taken(|link| link.peer, message.mac, message.gid);
         let has_asymmetric = self.asymmetric().is_some();
@@ -477,16 +537,18 @@ impl Flow {
             link,
             Link::new(Stage::New, Some(number), message.into(), now),
         );
+        let attempt = self.next_attempt(link);
         self.change = Some(Change {
             link: Some(link),
             number,
+            attempt: attempt.number,
             via: at,
             step: Step::Add(Adding::Make),
-            until: now.after(self.params.timing.reply),
+            until: now.after(self.params.timing.accept_link),
         });
         self.take_pairs(at, link, pairs.iter().map(|pair| (*pair).into()), peers);
         self.event(Event::AcceptLink {
-            link,
+            attempt,
             spare_only: same_server_port || has_asymmetric,
         });
         true
@@ -599,7 +661,10 @@ impl Flow {
         change.step = Step::Add(Adding::Connect);
         change.until = now.after(self.params.timing.reply);
         self.change = Some(change);
-        self.event(Event::ConnectLink(link));
+        self.event(Event::ConnectLink(Attempt {
+            link,
+            number: change.attempt,
+        }));
     }
 
     /// Remembers the keys of the peer's buffers on a new link.
@@ -747,6 +812,7 @@ impl Flow {
             return;
         };
         link.stage = Stage::Active;
+        link.since = now;
         link.peer_user_id = Some(message.user_id);
         link.last_received = now;
         let link = *link;
@@ -862,7 +928,8 @@ impl Flow {
             (Adding::Make, Role::Client) => self.refuse_offer(change, false, now),
             (Adding::Make, Role::Server) => {
                 if let Some(link) = change.link {
-                    let _ = self.link_made(link, None, now);
+                    let number = change.attempt;
+                    let _ = self.link_made(Attempt { link, number }, None, now);
                 }
             }
             (Adding::Connect | Adding::Confirm, _) => {

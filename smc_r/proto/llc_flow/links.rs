@@ -53,6 +53,8 @@ pub(super) struct Link {
     pub(super) peer: Option<LinkEnd>,
     /// None until the peer's CONFIRM LINK arrived.
     pub(super) peer_user_id: Option<[u8; 4]>,
+    /// When it came to carry messages, or to be added.
+    pub(super) since: Time,
     /// When something was received last.
     pub(super) last_received: Time,
     /// The TEST LINK request that awaits its reply.
@@ -110,6 +112,7 @@ impl Link {
             local: None,
             peer,
             peer_user_id: None,
+            since: now,
             last_received: now,
             probe: None,
         }
@@ -144,18 +147,23 @@ impl Flow {
                 && link.last_received.after(timing.test_link) <= now
                 && self.sends.room() > SPARE_SENDS =>
             {
-                self.probes = self.probes.wrapping_add(1);
-                let data =
-                    ((u128::from(self.params.seed) << 64) | u128::from(self.probes)).to_be_bytes();
-                let until = now.after(timing.test_link_reply);
-                if let Some(link) = self.link_mut(at) {
-                    link.probe = Some(Probe { data, until });
-                }
-                self.counters.probes = self.counters.probes.saturating_add(1);
-                self.send(at, &Llc::TestLink(TestLink { reply: false, data }), None);
+                self.probe(at, now);
             }
             _ => {}
         }
+    }
+
+    /// Sends TEST LINK, unless there is one under way.
+    fn probe(&mut self, at: LinkIx, now: Time) {
+        let until = now.after(self.params.timing.test_link_reply);
+        self.probes = self.probes.wrapping_add(1);
+        let data = ((u128::from(self.params.seed) << 64) | u128::from(self.probes)).to_be_bytes();
+        let Some(link) = self.link_mut(at).filter(|link| link.probe.is_none()) else {
+            return;
+        };
+        link.probe = Some(Probe { data, until });
+        self.counters.probes = self.counters.probes.saturating_add(1);
+        self.send(at, &Llc::TestLink(TestLink { reply: false, data }), None);
     }
 
     pub(super) fn links_deadline(&self) -> Option<Time> {
@@ -185,6 +193,7 @@ impl Flow {
                 if let Some(link) = self.link_mut(at) {
                     link.probe = None;
                 }
+                self.drain_in_favour_of(at, now);
             }
             Some(_) => self.violation(at, now),
             None => self.drop_message(),
@@ -352,6 +361,11 @@ impl Flow {
             return;
         };
         let link = self.by_number(wish.number);
+        let is_last = link.is_some_and(|link| self.other_carrier(link).is_none());
+        if is_last && wish.orderly && wish.reason == DeleteReason::OPERATOR {
+            // The one that was to take its place has failed meanwhile.
+            return self.start_delete(now);
+        }
         let via = match link {
             Some(link) => self.other_carrier(link).or(Some(link)),
             None => self.carrier(),
@@ -370,6 +384,7 @@ impl Flow {
         self.change = Some(Change {
             link,
             number: wish.number,
+            attempt: 0,
             via,
             step: Step::Delete(wish.reason),
             until: now.after(self.params.timing.reply),
@@ -417,9 +432,12 @@ impl Flow {
                 let down = DownReason::PeerDeleted(reason);
                 return self.end(down, None, link, now);
             }
+            let lost = self.link(link).copied();
             self.remove_link(link);
             self.event(Event::LinkGone(link));
-            self.add_wanted |= reason != DeleteReason::ASYMMETRIC;
+            if reason != DeleteReason::ASYMMETRIC {
+                self.replace(lost.as_ref(), reason, now);
+            }
         }
         self.go_on(now);
     }
@@ -439,28 +457,71 @@ impl Flow {
 
     // A client's wishes
 
-    /// Wants a link deleted that still works: its connections move, then it goes. Nothing happens
-    /// if it is the last one.
-    pub fn delete_link(&mut self, link: LinkIx, now: Time) {
-        let number = self.link_number(link);
-        let (true, Some(number), true) = (
-            self.is_link_up(link),
-            number,
-            self.other_carrier(link).is_some(),
-        ) else {
-            return;
-        };
-        let wish = Wish {
-            number,
-            orderly: true,
-            reason: DeleteReason::OPERATOR,
-        };
-        if self.is_server() {
-            self.wishes.push(wish);
-            self.go_on(now);
-        } else {
-            self.ask(wish, false, now);
+    /// Wants a link deleted that still works: its connections move, then it goes. First another link
+    /// has to show that it works. False if there is none for them: all others are to be deleted too.
+    pub fn delete_link(&mut self, link: LinkIx, now: Time) -> bool {
+        self.clock = now;
+        if !self.is_link_up(link) || self.stand_in(link).is_none() {
+            return false;
         }
+        self.drains |= link.bit();
+        self.go_on_draining(now);
+        true
+    }
+
+    /// A link that stays, while this one goes.
+    fn stand_in(&self, link: LinkIx) -> Option<LinkIx> {
+        self.active()
+            .find(|other| *other != link && !self.is_doomed(*other))
+    }
+
+    /// True if the link is going to be deleted, whoever wanted it.
+    fn is_doomed(&self, link: LinkIx) -> bool {
+        let number = self.link_number(link);
+        let is_it = |wanted: LinkNum| Some(wanted) == number;
+        let change = self
+            .change
+            .filter(|change| matches!(change.step, Step::Delete(_)));
+        self.drains & link.bit() != 0
+            || self.wishes.iter().any(|wish| is_it(wish.number))
+            || self.asks.iter().flatten().any(|ask| is_it(ask.wish.number))
+            || change.is_some_and(|change| is_it(change.number))
+    }
+
+    /// Asks a link that stays whether it works, for each one that is to be deleted.
+    pub(super) fn go_on_draining(&mut self, now: Time) {
+        let drains = self.drains;
+        for link in LinkIx::all().filter(|link| drains & link.bit() != 0) {
+            match self.stand_in(link).filter(|_| self.is_link_up(link)) {
+                Some(other) => self.probe(other, now),
+                // The last one stays.
+                None => self.drains &= !link.bit(),
+            }
+        }
+    }
+
+    /// A link works: those which it can stand in for go.
+    fn drain_in_favour_of(&mut self, works: LinkIx, now: Time) {
+        if self.drains & works.bit() != 0 {
+            return;
+        }
+        let drains = core::mem::take(&mut self.drains);
+        for link in LinkIx::all().filter(|link| drains & link.bit() != 0) {
+            let Some(number) = self.link_number(link).filter(|_| self.is_active(link)) else {
+                continue;
+            };
+            let wish = Wish {
+                number,
+                orderly: true,
+                reason: DeleteReason::OPERATOR,
+            };
+            if self.is_server() {
+                self.wishes.push(wish);
+            } else {
+                self.ask(wish, false, now);
+            }
+        }
+        self.go_on(now);
     }
 
     /// Client: asks the server to delete a link.
@@ -599,14 +660,16 @@ impl Flow {
         });
         if let Some(wish) = wish {
             if self.is_server() {
+                let lost = self.link(link).copied();
                 self.wishes.push(wish);
-                self.add_wanted = true;
+                self.replace(lost.as_ref(), reason, now);
             } else {
                 self.ask(wish, true, now);
                 self.event(Event::LinkGone(link));
             }
         }
         self.lose_exchanges(link, now);
+        self.go_on_draining(now);
         self.go_on(now);
     }
 
@@ -699,6 +762,8 @@ impl Flow {
         self.asks = [None; WISHES_MAX];
         self.incoming = None;
         self.add_wanted = false;
+        self.add_after = None;
+        self.drains = 0;
         self.retry_at = None;
         self.idle_since = None;
     }

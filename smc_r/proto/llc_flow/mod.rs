@@ -223,8 +223,8 @@ pub enum Event {
     SpareFree,
     /// Server: make a queue pair for a link to be offered, and name it with [`Flow::link_made`].
     MakeLink {
-        /// The place of the link.
-        link: LinkIx,
+        /// To be named in the answer.
+        attempt: Attempt,
         /// It has to be on a port for which [`Flow::is_port_taken`] is false. Otherwise such a port
         /// is preferred.
         spare_only: bool,
@@ -232,13 +232,13 @@ pub enum Event {
     /// Client: make a queue pair, connect it to [`Flow::peer_end`], and name it with
     /// [`Flow::link_made`].
     AcceptLink {
-        /// The place of the link.
-        link: LinkIx,
+        /// To be named in the answer.
+        attempt: Attempt,
         /// As in [`Event::MakeLink`].
         spare_only: bool,
     },
     /// Server: connect the queue pair to [`Flow::peer_end`], and call [`Flow::link_connected`].
-    ConnectLink(LinkIx),
+    ConnectLink(Attempt),
     /// The link may carry connections.
     LinkUp(LinkIx),
     /// The link carries nothing any more: its connections move to other links.
@@ -262,6 +262,20 @@ pub enum Event {
     Down(DownReason),
     /// Nothing of the group is on its way any more: the driver destroys its links.
     Release,
+}
+
+/// One attempt to add a link. What the driver answers late is known by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    link: LinkIx,
+    number: u32,
+}
+
+impl Attempt {
+    /// The place of the link.
+    pub const fn link(self) -> LinkIx {
+        self.link
+    }
 }
 
 /// Why a link group ended.
@@ -423,7 +437,13 @@ pub struct Flow {
     asks: [Option<Ask>; WISHES_MAX],
     /// Server: try to add a link as soon as nothing else is going on.
     add_wanted: bool,
+    /// But not before then.
+    add_after: Option<Time>,
     retry_at: Option<Time>,
+    /// Attempts to add a link so far.
+    attempts: u32,
+    /// Links that somebody here wants deleted, as soon as another one has shown that it works.
+    drains: u16,
     /// Places of links whose keys [`PeerTable`](crate::group::PeerTable) has yet to forget.
     forget: u16,
     /// The latest time that we were told.
@@ -455,7 +475,10 @@ impl Flow {
             wishes: Queue::new(),
             asks: [const { None }; WISHES_MAX],
             add_wanted: false,
+            add_after: None,
             retry_at: None,
+            attempts: 0,
+            drains: 0,
             forget: 0,
             clock: Time::from_millis(0),
             incoming: None,
@@ -723,7 +746,8 @@ impl Flow {
             Phase::Active => {
                 let deadline = earlier(self.change_deadline(), self.own_deadline());
                 let deadline = earlier(deadline, earlier(self.asks_deadline(), self.retry_at));
-                let deadline = earlier(deadline, self.idle_deadline());
+                let deadline =
+                    earlier(deadline, earlier(self.idle_deadline(), self.add_deadline()));
                 earlier(deadline, self.links_deadline())
             }
         }

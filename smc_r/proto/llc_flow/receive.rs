@@ -88,20 +88,28 @@ impl Flow {
     }
 
     /// A client does not listen any more on a link that it has asked to be deleted, but for the end
-    /// of the whole group (RFC 7609 appendix C.7.1); nobody does on one that is not there.
+    /// of the whole group (RFC 7609 appendix C.7.1); nobody does on one that is not there. On one that
+    /// is being added, nothing comes before CONFIRM LINK.
     fn is_deaf_on(&self, link: LinkIx, message: &[u8]) -> bool {
         let Some(link) = self.link(link) else {
             return true;
         };
-        let delete = [
-            LlcType::DeleteLink.to_byte(),
-            v2::LlcType::DeleteLink.to_byte(),
-        ];
-        link.stage == Stage::Leaving && !message.first().is_some_and(|first| delete.contains(first))
+        let heard = match link.stage {
+            Stage::Active => return false,
+            Stage::New => [
+                LlcType::ConfirmLink.to_byte(),
+                v2::LlcType::ConfirmLink.to_byte(),
+            ],
+            Stage::Leaving => [
+                LlcType::DeleteLink.to_byte(),
+                v2::LlcType::DeleteLink.to_byte(),
+            ],
+        };
+        !message.first().is_some_and(|first| heard.contains(first))
     }
 
     /// Links that are gone take the keys of the peer's buffers along.
-    fn forget_links(&mut self, peers: &mut PeerTable<'_>) {
+    pub(super) fn forget_links(&mut self, peers: &mut PeerTable<'_>) {
         if self.forget == 0 {
             return;
         }

@@ -187,7 +187,10 @@ impl Flow {
         let known = table.token(own.id, via);
         let message = match own.kind {
             Kind::Delete(rkey) => {
-                let rkey = known.map_or(rkey, |token| token.rkey);
+                let first = (via == LinkIx::FIRST).then_some(rkey);
+                let Some(rkey) = known.map(|token| token.rkey).or(first) else {
+                    return self.delete_elsewhere(own.id, table);
+                };
                 let sent = RToken { rkey, addr: 0 };
                 self.own.first_mut()?.sent = sent;
                 Llc::DeleteRkey(DeleteRkey::request(rkey))
@@ -222,6 +225,20 @@ impl Flow {
             }
         };
         Some(self.frame(via, &message))
+    }
+
+    /// A buffer has no key on the link that was to carry its deletion: another one does it. If there is
+    /// none, the peer has no way to write to it.
+    fn delete_elsewhere(&mut self, id: RmbId, table: &OwnTable<'_>) -> Option<Frame> {
+        let other = self.active().find(|link| table.token(id, *link).is_some());
+        match other {
+            Some(link) => {
+                self.own.first_mut()?.via = link;
+                self.send_text(link, Text::Own, None);
+            }
+            None => self.finish_own(Event::RkeyDeleted(id), self.clock),
+        }
+        None
     }
 
     /// Three of a buffer's tokens, those on the links of a set from the `skip`th on.

@@ -32,6 +32,7 @@ use smc_proto::{
         TestLink, //
     },
     llc_flow::{
+        Attempt,
         Event,
         Flow,
         FlowParams,
@@ -200,6 +201,9 @@ fn attack(seed: u64) -> usize {
     };
     flow.start(end(1), first, None, time(now));
     let mut links = BTreeMap::from([(0, Known::Up)]);
+    // What was asked for last at each place, and what may be answered late.
+    let mut attempts = BTreeMap::<usize, Attempt>::new();
+    let mut old = Vec::<Attempt>::new();
     let (mut reached, mut over, mut started) = (0, false, false);
     for _ in 0..rng.size(10, 400) {
         match rng.below(12) {
@@ -212,16 +216,23 @@ fn attack(seed: u64) -> usize {
                     if made.is_some() {
                         links.insert(link.get(), Known::Made);
                     }
-                    if flow.link_made(link, made, time(now)) {
+                    if flow.link_made(attempts[&link.get()], made, time(now)) {
                         reached += usize::from(made.is_some());
                     } else {
                         links.remove(&link.get());
                     }
                 }
             }
+            1 if rng.percent(20) && !old.is_empty() => {
+                let attempt = rng.pick(&old);
+                assert!(!flow.link_made(attempt, Some(end(1)), time(now)));
+                flow.link_connected(attempt, true, time(now));
+            }
             1 => {
-                let link = LinkIx::new(rng.below(9) as usize).unwrap();
-                flow.link_connected(link, rng.percent(80), time(now));
+                let any = rng.below(9) as usize;
+                if let Some(attempt) = attempts.get(&any) {
+                    flow.link_connected(*attempt, rng.percent(80), time(now));
+                }
             }
             2 if rng.percent(10) => {
                 if let Some(deadline) = flow.next_deadline() {
@@ -260,11 +271,16 @@ fn attack(seed: u64) -> usize {
             count += 1;
             assert!(count <= 48);
             match event {
-                Event::MakeLink { link, .. } | Event::AcceptLink { link, .. } => {
+                Event::MakeLink { attempt, .. } | Event::AcceptLink { attempt, .. } => {
+                    let link = attempt.link();
+                    old.extend(attempts.insert(link.get(), attempt));
                     let before = links.insert(link.get(), Known::Wanted);
                     assert!(matches!(before, None | Some(Known::Wanted)), "{before:?}");
                 }
-                Event::ConnectLink(link) => assert_eq!(links[&link.get()], Known::Made),
+                Event::ConnectLink(attempt) => {
+                    assert_eq!(attempts[&attempt.link().get()], attempt);
+                    assert_eq!(links[&attempt.link().get()], Known::Made);
+                }
                 Event::LinkUp(link) => {
                     assert_eq!(links.insert(link.get(), Known::Up), Some(Known::Made));
                 }

@@ -2,6 +2,7 @@
 
 //! Link groups with several links: the LLC engines of two hosts face to face.
 
+mod edges;
 mod explore;
 mod groups;
 mod hostile;

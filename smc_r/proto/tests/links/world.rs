@@ -30,6 +30,7 @@ use smc_proto::{
         Tokens, //
     },
     llc_flow::{
+        Attempt,
         Event,
         Flow,
         FlowParams,
@@ -140,15 +141,15 @@ pub struct Qp {
 
 #[derive(Debug, Clone, Copy)]
 enum Task {
-    Make { link: LinkIx, spare_only: bool },
-    Accept { link: LinkIx, spare_only: bool },
-    Connect { link: LinkIx },
+    Make { attempt: Attempt, spare_only: bool },
+    Accept { attempt: Attempt, spare_only: bool },
+    Connect(Attempt),
 }
 
 pub struct Host {
     pub flow: Flow,
     pub peers: Vec<PeerRmb>,
-    own: Vec<Option<OwnRmb>>,
+    pub own: Vec<Option<OwnRmb>>,
     pub ports: Vec<bool>,
     pub qps: BTreeMap<u32, Qp>,
     tasks: VecDeque<Task>,
@@ -401,19 +402,27 @@ impl World {
     fn event(&mut self, h: usize, event: Event) {
         let number = |world: &Self, link| world.qp_of(h, link).expect("a queue pair");
         match event {
-            Event::MakeLink { link, spare_only } => {
+            Event::MakeLink {
+                attempt,
+                spare_only,
+            } => {
                 assert_eq!(ROLES[h], Role::Server);
-                self.hosts[h]
-                    .tasks
-                    .push_back(Task::Make { link, spare_only });
+                self.hosts[h].tasks.push_back(Task::Make {
+                    attempt,
+                    spare_only,
+                });
             }
-            Event::AcceptLink { link, spare_only } => {
+            Event::AcceptLink {
+                attempt,
+                spare_only,
+            } => {
                 assert_eq!(ROLES[h], Role::Client);
-                self.hosts[h]
-                    .tasks
-                    .push_back(Task::Accept { link, spare_only });
+                self.hosts[h].tasks.push_back(Task::Accept {
+                    attempt,
+                    spare_only,
+                });
             }
-            Event::ConnectLink(link) => self.hosts[h].tasks.push_back(Task::Connect { link }),
+            Event::ConnectLink(attempt) => self.hosts[h].tasks.push_back(Task::Connect(attempt)),
             Event::LinkUp(link) => {
                 let qp = number(self, link);
                 let qp = self.hosts[h].qps.get_mut(&qp).unwrap();
@@ -556,16 +565,24 @@ impl World {
         };
         let now = self.time();
         match task {
-            Task::Make { link, spare_only } => {
+            Task::Make {
+                attempt,
+                spare_only,
+            } => {
+                let link = attempt.link();
                 let port = self.free_port(h, !spare_only);
                 let made = port.map(|port| (port, self.make_qp(h, port, link)));
                 let local = made.map(|(port, qp)| end(h, port, qp));
-                let wanted = self.hosts[h].flow.link_made(link, local, now);
+                let wanted = self.hosts[h].flow.link_made(attempt, local, now);
                 if let Some((_, qp)) = made.filter(|_| !wanted) {
                     self.destroy(h, qp);
                 }
             }
-            Task::Accept { link, spare_only } => {
+            Task::Accept {
+                attempt,
+                spare_only,
+            } => {
+                let link = attempt.link();
                 let port = self.free_port(h, !spare_only);
                 let peer = self.hosts[h].flow.peer_end(link);
                 let made = port
@@ -575,19 +592,20 @@ impl World {
                     self.hosts[h].qps.get_mut(&qp).unwrap().peer = Some(peer.qp.get());
                     end(h, port, qp)
                 });
-                let wanted = self.hosts[h].flow.link_made(link, local, now);
+                let wanted = self.hosts[h].flow.link_made(attempt, local, now);
                 if let Some((_, _, qp)) = made.filter(|_| !wanted) {
                     self.destroy(h, qp);
                 }
             }
-            Task::Connect { link } => {
+            Task::Connect(attempt) => {
+                let link = attempt.link();
                 let peer = self.hosts[h].flow.peer_end(link);
                 let qp = self.qp_of(h, link);
                 if let Some((peer, qp)) = peer.zip(qp) {
                     let qp = self.hosts[h].qps.get_mut(&qp).unwrap();
                     qp.peer = Some(peer.qp.get());
                     let ok = !qp.failed;
-                    self.hosts[h].flow.link_connected(link, ok, now);
+                    self.hosts[h].flow.link_connected(attempt, ok, now);
                 }
             }
         }

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers that come late, offers that follow each other, and links that go in a row.
+
+use smc_proto::{
+    group::{
+        Element,
+        LinkEnd,
+        LinkIx,
+        OwnTable,
+        PeerRmb,
+        PeerSlot,
+        PeerTable,
+        Role, //
+    },
+    llc::{
+        v2::{
+            self,
+            AddLinkExt,
+            AddLinkV2,
+            RTokenPairWire, //
+        },
+        AddLink,
+        AddLinkLayout,
+        ConfirmLink,
+        Llc,
+        RTokenPair,
+        TestLink, //
+    },
+    llc_flow::{
+        Attempt,
+        Event,
+        Flow,
+        FlowParams,
+        RmbId,
+        Version, //
+    },
+    timer::{
+        FlowTiming,
+        Time, //
+    },
+    wire::{
+        AlertToken,
+        ByteOrder,
+        Gid,
+        LinkNum,
+        Mac,
+        MtuCode,
+        Psn,
+        QpNum,
+        RKey,
+        RToken,
+        RmbeIndex,
+        RmbeSize, //
+    },
+};
+
+use crate::world::{
+    Setup,
+    Stimulus,
+    World, //
+};
+
+fn end(port: u8) -> LinkEnd {
+    LinkEnd {
+        mac: Mac([2, 0, 0, 0, 0, port]),
+        gid: Gid([port; 16]),
+        qp: QpNum::new(u32::from(port) + 1).unwrap(),
+        mtu: MtuCode::new(3).unwrap(),
+        psn: Psn::truncate(9),
+    }
+}
+
+fn key(number: u32) -> RToken {
+    RToken {
+        rkey: RKey(number),
+        addr: u64::from(number) << 20,
+    }
+}
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+/// A client whose server says what a test has it say. Its first link is on the ports 1 and 11, and it
+/// knows one buffer of the server.
+struct Client {
+    flow: Flow,
+    peers: Vec<PeerRmb>,
+    rmb: PeerSlot,
+    v2: bool,
+}
+
+impl Client {
+    fn new(v2: bool) -> Self {
+        let flow = Flow::new(FlowParams {
+            role: Role::Client,
+            version: match v2 {
+                false => Version::One,
+                true => Version::Two { direct: true },
+            },
+            max_links: 3,
+            max_connections: 9,
+            user_id: 1,
+            seed: 1,
+            timing: FlowTiming::DEFAULT,
+        });
+        let mut peers = vec![PeerRmb::EMPTY; 8];
+        let element = Element {
+            token: key(1),
+            index: RmbeIndex::FIRST,
+            size: RmbeSize::MIN,
+            alert: AlertToken(1),
+        };
+        let rmb = PeerTable::new(&mut peers).claim(LinkIx::FIRST, &element);
+        let mut this = Self {
+            flow: flow.with_further_links(),
+            peers,
+            rmb: rmb.unwrap().element().slot,
+            v2,
+        };
+        assert!(this.flow.add_connection());
+        this.flow.start(end(1), end(11), None, at(0));
+        this.confirm(LinkIx::FIRST, 11, 1);
+        this
+    }
+
+    fn receive(&mut self, link: LinkIx, bytes: &[u8]) {
+        let mut table = PeerTable::new(&mut self.peers);
+        self.flow.handle_received(link, bytes, &mut table, at(1));
+    }
+
+    fn confirm(&mut self, link: LinkIx, port: u8, max_links: u8) {
+        let far = end(port);
+        let request = ConfirmLink {
+            reply: false,
+            no_eye_catcher: true,
+            mac: far.mac,
+            gid: far.gid,
+            qp: far.qp,
+            link: LinkNum::new(port - 10).unwrap(),
+            user_id: [7; 4],
+            max_links: if port == 11 { 3 } else { max_links },
+            max_connections: 9,
+        };
+        self.say(
+            link,
+            &Llc::ConfirmLink(request),
+            &v2::Llc::ConfirmLink(request),
+        );
+    }
+
+    fn say(&mut self, link: LinkIx, one: &Llc, two: &v2::Llc<'_>) {
+        if !self.v2 {
+            return self.receive(link, &one.emit());
+        }
+        let mut bytes = [0; 500];
+        let len = two.emit(ByteOrder::Big, &mut bytes).unwrap();
+        self.receive(link, &bytes[..len]);
+    }
+
+    /// An offer, with the key of the buffer in version 2.
+    fn offer(&mut self, port: u8, token: RToken) -> Attempt {
+        let far = end(port);
+        let base = AddLink {
+            reply: false,
+            reject: None,
+            mac: far.mac,
+            gid: far.gid,
+            qp: far.qp,
+            link: LinkNum::new(port - 10),
+            mtu: Some(far.mtu),
+            psn: far.psn,
+            layout: AddLinkLayout::Deployed,
+        };
+        let pairs = [RTokenPairWire::from(RTokenPair {
+            reference: key(1).rkey,
+            new: token,
+        })];
+        let ext = Some(AddLinkExt {
+            direct: true,
+            target_gid: end(1).gid,
+            pairs: &pairs,
+        });
+        let two = v2::Llc::AddLink(AddLinkV2 { base, ext });
+        self.say(LinkIx::FIRST, &Llc::AddLink(base), &two);
+        let mut asked = None;
+        while let Some(event) = self.flow.poll_event() {
+            if let Event::AcceptLink { attempt, .. } = event {
+                asked = Some(attempt);
+            }
+        }
+        asked.expect("the driver is asked for a link")
+    }
+
+    fn test(&mut self, link: LinkIx) {
+        let test = TestLink {
+            reply: false,
+            data: [3; 16],
+        };
+        self.say(link, &Llc::TestLink(test), &v2::Llc::TestLink(test));
+    }
+
+    /// What is sent, by place and first byte.
+    fn sends(&mut self) -> Vec<(usize, u8)> {
+        let mut sends = Vec::new();
+        while let Some(send) = self.flow.poll_send_with(&OwnTable::EMPTY) {
+            sends.push((send.link.get(), send.message[0]));
+        }
+        sends
+    }
+}
+
+const SECOND: u8 = 12;
+
+#[test]
+fn a_second_offer_keeps_its_keys() {
+    let mut client = Client::new(true);
+    client.offer(SECOND, key(21));
+    let attempt = client.offer(SECOND, key(22));
+    client.test(LinkIx::FIRST);
+    let table = PeerTable::new(&mut client.peers);
+    assert_eq!(table.token(client.rmb, attempt.link()), Some(key(22)));
+}
+
+#[test]
+fn a_late_answer_meets_nobody() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let first = client.offer(SECOND, key(21));
+        let second = client.offer(SECOND + 1, key(22));
+        assert_eq!(first.link(), second.link(), "places are used again");
+        client.sends();
+        assert!(!client.flow.link_made(first, Some(end(2)), at(10)));
+        assert!(!client.flow.link_made(first, None, at(10)));
+        assert_eq!(client.sends(), []);
+        assert!(client.flow.link_made(second, Some(end(3)), at(20)));
+        let accepted = if v2 { 0x22 } else { 0x02 };
+        assert_eq!(client.sends(), [(0, accepted)]);
+        assert_eq!(client.flow.local_end(second.link()), Some(end(3)));
+    }
+}
+
+#[test]
+fn a_slow_driver_does_not_keep_the_server_waiting() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let attempt = client.offer(SECOND, key(21));
+        client.sends();
+        assert_eq!(client.flow.next_deadline(), Some(at(1_001)));
+        client.flow.handle_timeout(at(1_001));
+        assert_eq!(client.sends().len(), 1, "the offer is refused");
+        assert!(!client.flow.link_made(attempt, Some(end(2)), at(1_002)));
+    }
+}
+
+#[test]
+fn nothing_counts_on_a_link_before_it_is_confirmed() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let attempt = client.offer(SECOND, key(21));
+        assert!(client.flow.link_made(attempt, Some(end(2)), at(5)));
+        client.sends();
+        let before = client.flow.counters().dropped;
+        client.test(attempt.link());
+        assert_eq!(client.sends(), []);
+        assert_eq!(client.flow.counters().dropped, before + 1);
+    }
+}
+
+#[test]
+fn the_limit_of_links_is_agreed_on_once() {
+    for max_links in [0, 2, 7] {
+        let mut client = Client::new(true);
+        let attempt = client.offer(SECOND, key(21));
+        assert!(client.flow.link_made(attempt, Some(end(2)), at(5)));
+        client.confirm(attempt.link(), SECOND, max_links);
+        assert!(client.flow.is_link_up(attempt.link()));
+        assert_eq!(client.flow.max_links(), 3);
+    }
+}
+
+fn settled(setup: Setup) -> World {
+    let mut world = World::new(setup);
+    world.run_until(20_000);
+    checked(&mut world);
+    world
+}
+
+fn checked(world: &mut World) {
+    if let Err(error) = world.check() {
+        panic!("{error}\n{:#?}", world.log);
+    }
+}
+
+fn versions(setup: Setup) -> [Setup; 2] {
+    [setup, Setup { v2: true, ..setup }]
+}
+
+fn place(number: usize) -> LinkIx {
+    LinkIx::new(number).unwrap()
+}
+
+#[test]
+fn a_key_is_deleted_where_there_is_one() {
+    for setup in versions(Setup {
+        max_links: [3, 3],
+        ports: [3, 3],
+        ..Setup::TWO
+    }) {
+        let mut world = settled(setup);
+        assert_eq!(world.up(0).len(), 3);
+        world.stimulate(Stimulus::Announce(0));
+        let until = world.now + 100;
+        world.run_until(until);
+        let id = *world.hosts[0].confirmed.last().unwrap();
+        assert_eq!(world.hosts[0].confirmed.len(), 2);
+        world.stimulate(Stimulus::Cut(0, 0));
+        let until = world.now + 100;
+        world.run_until(until);
+        // The link that carries requests now has no key for the buffer.
+        for rmb in world.hosts[0].own.iter_mut().flatten() {
+            if rmb.id == RmbId(id) {
+                rmb.tokens.forget(place(1));
+            }
+        }
+        world.stimulate(Stimulus::Withdraw(0));
+        let until = world.now + 100;
+        world.run_until(until);
+        assert!(world.hosts[0].deleted.contains(&id), "{:#?}", world.log);
+        checked(&mut world);
+    }
+}
+
+#[test]
+fn the_last_link_is_never_taken_out_of_use() {
+    for setup in versions(Setup::TWO) {
+        for host in 0..2 {
+            for order in [[0, 1], [1, 0]] {
+                let mut world = settled(setup);
+                let now = world.time();
+                let done = order.map(|link| world.hosts[host].flow.delete_link(place(link), now));
+                assert_eq!(done, [true, false]);
+                world.settle(host);
+                let until = world.now + 2_000;
+                world.run_until(until);
+                checked(&mut world);
+                assert_eq!(world.up(0).len(), 1, "{:#?}", world.log);
+                assert!(!world.hosts[host].flow.is_over());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_stays_if_its_stand_in_is_dead() {
+    for setup in versions(Setup::TWO) {
+        for host in 0..2 {
+            let mut world = settled(setup);
+            // What asks the first link whether it works, and all else over it, is lost.
+            world.stimulate(Stimulus::Lose);
+            world.stimulate(Stimulus::Drain(host));
+            let until = world.now + 10_000;
+            world.run_until(until);
+            checked(&mut world);
+            assert!(!world.hosts[host].flow.is_over(), "{:#?}", world.log);
+            assert!(world.hosts[host].flow.is_link_up(place(1)));
+        }
+    }
+}
+
+#[test]
+fn a_link_that_does_not_last_is_not_replaced_at_once() {
+    for setup in versions(Setup::TWO) {
+        let mut world = settled(setup);
+        let lose = |world: &mut World, ms: u64| {
+            let qp = world.qp_of(0, place(1)).unwrap();
+            world.fail(0, qp);
+            let until = world.now + ms;
+            world.run_until(until);
+            checked(world);
+            world.up(0).len()
+        };
+        assert_eq!(lose(&mut world, 100), 2, "{:#?}", world.log);
+        assert_eq!(lose(&mut world, 4_000), 1, "{:#?}", world.log);
+        let until = world.now + 2_000;
+        world.run_until(until);
+        assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
+    }
+}
