@@ -18,7 +18,8 @@ start_cut() {
 	CLIENT=$!
 	until_file 30 "$TMP/cut.ready.server"
 	until_file 30 "$TMP/cut.ready.client"
-	equal "connections that use SMC" $N "$(counter "$A" conns)"
+	# What the case before has closed may be counted still.
+	until_equal 20 "connections that use SMC" $N counter "$A" conns
 	sleep 1
 }
 

@@ -10,6 +10,11 @@ import sys
 import smcsock as s
 
 
+def go(ready):
+    """Waits until the shell has counted the connections, each by a program of its own."""
+    s.until(lambda: os.path.exists(ready + ".go"), 100, "the shell")
+
+
 def main():
     """Entry point."""
     role, host, port, count, ready = sys.argv[1:]
@@ -18,6 +23,7 @@ def main():
         listener = s.listener(host, int(port), 256)
         s.touch(ready)
         socks = [s.accept(listener) for _ in range(count)]
+        go(ready)
         for sock in socks:
             data = s.read_exactly(sock, 1000)
             s.equal("request", 1000, len(data))
@@ -27,7 +33,7 @@ def main():
     else:
         socks = [s.connect(host, int(port)) for _ in range(count)]
         s.touch(ready + ".open")
-        s.until(lambda: os.path.exists(ready + ".go"), 60, "the shell")
+        go(ready)
         for number, sock in enumerate(socks):
             sock.sendall(s.pattern(1000, number))
         for number, sock in enumerate(socks):
