@@ -159,7 +159,11 @@ impl Group {
                 pools.set_known(id, Known::Refused);
                 pools.forget(id);
             }
-            Event::PeerRmbGone(slot) => self.abort_users_of(slot),
+            Event::PeerRmbGone(slot) => {
+                self.abort_users_of(slot);
+                // What was posted before goes out before the answer does.
+                self.with_flow(|flow, _, _| flow.rmb_abandoned());
+            }
             // Only for those who make further links.
             Event::MakeLink { .. }
             | Event::AcceptLink { .. }

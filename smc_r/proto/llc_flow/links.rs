@@ -761,6 +761,7 @@ impl Flow {
         self.wishes.clear();
         self.asks = [None; WISHES_MAX];
         self.incoming = None;
+        self.withheld = None;
         self.add_wanted = false;
         self.add_after = None;
         self.drains = 0;

@@ -99,7 +99,8 @@ use links::{
 use queue::Queue;
 use rkey::{
     Incoming,
-    OwnExchange, //
+    OwnExchange,
+    Withheld, //
 };
 pub use v2::{
     Frame,
@@ -255,7 +256,8 @@ pub enum Event {
     /// The peer has forgotten this buffer of ours: its memory may be freed or reused.
     RkeyDeleted(RmbId),
     /// The peer has deleted this buffer while connections use it. The driver aborts them before
-    /// anything is written to it.
+    /// anything more is written to it, and then calls [`Flow::rmb_abandoned`]: the peer waits for the
+    /// answer that goes out then.
     PeerRmbGone(PeerSlot),
     /// The group is over. The driver aborts its connections, and opens no new ones. The links stay
     /// until [`Event::Release`].
@@ -450,6 +452,8 @@ pub struct Flow {
     clock: Time,
     /// The peer's RKEY exchange that needs more than one message.
     incoming: Option<Incoming>,
+    /// The answer to the peer's DELETE RKEY that is not due yet.
+    withheld: Option<Withheld>,
     own: Queue<OwnExchange, OWN_EXCHANGES_MAX>,
     connections: u16,
     idle_since: Option<Time>,
@@ -482,6 +486,7 @@ impl Flow {
             forget: 0,
             clock: Time::from_millis(0),
             incoming: None,
+            withheld: None,
             own: Queue::new(),
             connections: 0,
             idle_since: None,

@@ -87,6 +87,15 @@ pub(super) struct Incoming {
     until: Time,
 }
 
+/// The answer to the peer's DELETE RKEY, while connections use what it takes back: the peer may use
+/// the memory for something else as soon as it has the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Withheld {
+    at: LinkIx,
+    answer: Frame,
+    in_use: u8,
+}
+
 impl Flow {
     /// Announces a buffer to the peer (CONFIRM RKEY), before CLC may name it. The end is an
     /// [`Event::RkeyConfirmed`] or [`Event::RkeyRefused`], or that of the group. The buffer of the
@@ -423,6 +432,7 @@ impl Flow {
 
     pub(super) fn forget_incoming(&mut self, failed: LinkIx) {
         self.incoming = self.incoming.filter(|incoming| incoming.at != failed);
+        self.withheld = self.withheld.filter(|withheld| withheld.at != failed);
     }
 
     /// The peer announces a buffer.
@@ -531,17 +541,50 @@ impl Flow {
         message: &DeleteRkey,
         peers: &mut PeerTable<'_>,
     ) {
+        // One at a time (RFC 7609 section 3.5.5.3).
+        if self.withheld.is_some() {
+            return self.drop_message();
+        }
+        let mut in_use = 0u8;
         let mut errors = 0u8;
         let mut bit = 0x80u8;
         for rkey in message.rkeys.iter() {
             match peers.remove(at, *rkey) {
-                Some((slot, true)) => self.event(Event::PeerRmbGone(slot)),
+                Some((slot, true)) => {
+                    in_use = in_use.saturating_add(1);
+                    self.event(Event::PeerRmbGone(slot));
+                }
                 Some((_, false)) => {}
                 None => errors |= bit,
             }
             bit = bit.wrapping_shr(1);
         }
-        self.send(at, &Llc::DeleteRkey(message.answered(errors)), None);
+        let answer = self.frame(at, &Llc::DeleteRkey(message.answered(errors)));
+        self.answer_delete(at, answer, in_use);
+    }
+
+    /// Answers DELETE RKEY, once nothing uses any more what it takes back.
+    pub(super) fn answer_delete(&mut self, at: LinkIx, answer: Frame, in_use: u8) {
+        if in_use == 0 {
+            self.send_text(at, Text::Ready(answer), None);
+        } else {
+            self.withheld = Some(Withheld { at, answer, in_use });
+        }
+    }
+
+    /// The connections of an [`Event::PeerRmbGone`] have been aborted: nothing more is posted that
+    /// writes to the buffer.
+    pub fn rmb_abandoned(&mut self) {
+        let Some(withheld) = self.withheld.as_mut() else {
+            return;
+        };
+        withheld.in_use = withheld.in_use.saturating_sub(1);
+        if withheld.in_use != 0 {
+            return;
+        }
+        if let Some(Withheld { at, answer, .. }) = self.withheld.take() {
+            self.send_text(at, Text::Ready(answer), None);
+        }
     }
 
     /// The link with this number, whatever becomes of it.

@@ -223,13 +223,17 @@ impl Flow {
         peers: &mut PeerTable<'_>,
         now: Time,
     ) {
+        // One at a time (RFC 7609 section 3.5.5.3).
+        if self.withheld.is_some() {
+            return self.drop_message();
+        }
         let mut unknown = 0u8;
-        let mut in_use = 0usize;
+        let mut in_use = 0u8;
         for rkey in message.rkeys {
             match peers.remove(link, RKey::from(*rkey)) {
                 Some((slot, true)) => {
                     in_use = in_use.saturating_add(1);
-                    if in_use > RMBS_GONE_MAX {
+                    if usize::from(in_use) > RMBS_GONE_MAX {
                         // A peer that takes away so much that is in use is not sane any more.
                         return self.violation(link, now);
                     }
@@ -240,15 +244,13 @@ impl Flow {
             }
         }
         let repeated = message.rkeys.len().min(REPEATED_RKEYS);
-        self.send_v2(
-            link,
-            &v2::Llc::DeleteRkey(DeleteRkeyV2 {
-                reply: true,
-                negative: unknown != 0,
-                errors: unknown,
-                rkeys: message.rkeys.get(..repeated).unwrap_or_default(),
-            }),
-        );
+        let answer = self.frame_v2(&v2::Llc::DeleteRkey(DeleteRkeyV2 {
+            reply: true,
+            negative: unknown != 0,
+            errors: unknown,
+            rkeys: message.rkeys.get(..repeated).unwrap_or_default(),
+        }));
+        self.answer_delete(link, answer, in_use);
     }
 }
 

@@ -477,7 +477,7 @@ impl World {
                 self.hosts[h].deleted.insert(id.0);
                 self.forget_rmb(h, id);
             }
-            Event::PeerRmbGone(_) => {}
+            Event::PeerRmbGone(_) => self.hosts[h].flow.rmb_abandoned(),
             Event::Down(_) => {
                 self.hosts[h].down = true;
                 for stream in &mut self.hosts[h].streams {

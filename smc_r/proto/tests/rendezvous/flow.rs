@@ -1094,12 +1094,50 @@ fn the_peers_buffers_are_stored() {
         ..Default::default()
     };
     engine.receive(Llc::DeleteRkey(delete));
-    assert_eq!(engine.sends(), [Llc::DeleteRkey(delete.answered(0x80))]);
     assert_eq!(engine.events(), [Event::PeerRmbGone(held.slot)]);
+    // The answer lets the peer use the memory for something else: first nobody writes there any more.
+    assert_eq!(engine.sends(), []);
+    engine.drops(Llc::DeleteRkey(delete));
+    engine.flow.rmb_abandoned();
+    assert_eq!(engine.sends(), [Llc::DeleteRkey(delete.answered(0x80))]);
+    engine.flow.rmb_abandoned();
+    assert_eq!(engine.sends(), []);
     // The second time it is not known any more.
     engine.receive(Llc::DeleteRkey(delete));
     assert_eq!(engine.sends(), [Llc::DeleteRkey(delete.answered(0xc0))]);
     assert_eq!(engine.events(), []);
+}
+
+#[test]
+fn the_answer_waits_for_all_that_use_the_buffers() {
+    let mut engine = Engine::active(Role::Server);
+    let mut table = PeerTable::new(&mut engine.slots);
+    for rkey in 1..=3 {
+        let mut far = element(Role::Client);
+        far.token = token(rkey);
+        table.claim(LINK, &far).unwrap();
+    }
+    let delete = DeleteRkey {
+        rkeys: List::from_slice(&[RKey(1), RKey(2), RKey(3)]),
+        ..Default::default()
+    };
+    engine.receive(Llc::DeleteRkey(delete));
+    assert_eq!(engine.events().len(), 3);
+    for _ in 0..3 {
+        assert_eq!(engine.sends(), []);
+        engine.flow.rmb_abandoned();
+    }
+    assert_eq!(engine.sends(), [Llc::DeleteRkey(delete.answered(0))]);
+    // The end of the group leaves nothing to be answered.
+    let mut table = PeerTable::new(&mut engine.slots);
+    let mut far = element(Role::Client);
+    far.token = token(9);
+    table.claim(LINK, &far).unwrap();
+    engine.receive(Llc::DeleteRkey(DeleteRkey::request(RKey(9))));
+    engine.flow.handle_link_failed(LINK, engine.now);
+    engine.sends();
+    engine.flow.rmb_abandoned();
+    assert_eq!(engine.sends(), []);
 }
 
 #[test]
