@@ -264,6 +264,11 @@ impl Path {
             .any(|entry| entry.index == self.gid_index && Gid(entry.gid) == self.gid)
     }
 
+    /// Whether the port is there, with its address, and packets go through it. May sleep.
+    pub(crate) fn works(&self) -> bool {
+        self.exists() && self.device.port(self.port).is_ok_and(|port| port.active)
+    }
+
     /// Whether it leads over this port.
     pub(crate) fn is_on(&self, device: &Arc<Device>, port: u8) -> bool {
         Arc::ptr_eq(&self.device, device) && self.port == port

@@ -290,7 +290,7 @@ impl Groups {
     fn fail_links(&self, device: &Arc<Device>) {
         self.for_each(|group, link| {
             if Arc::ptr_eq(&link.path.device, device) {
-                group.link_failed(link.place);
+                group.link_lost(link.place);
             }
         });
     }

@@ -141,6 +141,8 @@ pub(crate) struct Group {
     backlog: Atomic<u32>,
     /// Addresses of our ports changed: the service has to look whether the links' still exist.
     recheck: Atomic<u32>,
+    /// A port of ours was down for a while, or gone.
+    disturbed: Atomic<u32>,
     /// Server: the address whose connection the first contact is, if it is known.
     first_from: SetOnce<IpAddr>,
     /// No new connections are wanted. Changed under the lock of `flow`.
@@ -262,6 +264,7 @@ impl Group {
                 port_check <- new_delayed_work!("smc_port_check"),
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),
+                disturbed: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
                 announced: Atomic::new(0),
@@ -425,6 +428,12 @@ impl Group {
     /// True once the group has ended or is about to.
     pub(crate) fn is_over(&self) -> bool {
         self.flow.lock().flow.is_over()
+    }
+
+    /// Whether our own end of its links has worked all the time: if they carry nothing, it is for
+    /// another reason. May sleep.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.disturbed.load(Relaxed) == 0 && self.links().all(|link| link.path.works())
     }
 
     /// True while it could be used, and nobody does.

@@ -108,7 +108,7 @@ impl Group {
     /// A link whose address is gone carries nothing any more, not even new connections.
     fn check_addresses(self: &Arc<Self>) {
         for link in self.links().filter(|link| !link.path.exists()) {
-            self.link_failed(link.place);
+            self.link_lost(link.place);
         }
     }
 

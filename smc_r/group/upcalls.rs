@@ -50,9 +50,16 @@ impl Group {
         self.with_flow(|flow, _, now| flow.handle_link_failed(link, now));
     }
 
+    /// Our own end of a link is gone. Any context.
+    pub(crate) fn link_lost(self: &Arc<Self>, link: LinkIx) {
+        self.disturbed.store(1, Relaxed);
+        self.link_failed(link);
+    }
+
     /// The port of the link went down. A short interruption is ridden out, as TCP does; a longer one
     /// ends the link.
     pub(crate) fn port_down(self: &Arc<Self>) {
+        self.disturbed.store(1, Relaxed);
         self.port_check
             .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
     }

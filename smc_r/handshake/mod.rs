@@ -40,6 +40,7 @@ use smc_proto::{
     handshake::{
         Action,
         Client,
+        LinkRefusal,
         LinkResult,
         Rendezvous,
         Server, //
@@ -114,10 +115,20 @@ struct State {
     choosing: bool,
     /// Bytes of the outgoing message that TCP has taken; `None` if there is none.
     outgoing: Option<usize>,
+    /// TCP has told an error, which it does once.
+    is_cut: bool,
     /// When the rendezvous began.
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
     peer: Option<Key>,
+}
+
+impl State {
+    /// Whether our own port works, and has all the time, if a link group was chosen.
+    fn is_sound(&self) -> bool {
+        let group = self.draft.group.as_ref();
+        group.is_none_or(|(group, _)| group.is_sound())
+    }
 }
 
 /// What has been set up for a connection that is not decided yet. Owned by the rendezvous until it
@@ -187,6 +198,7 @@ impl Handshake {
                         draft: Draft::default(),
                         choosing: false,
                         outgoing: None,
+                        is_cut: false,
                         since: now(),
                         peer: None,
                     },
@@ -218,7 +230,7 @@ impl Handshake {
     }
 
     /// The program has closed the socket: nothing is installed in it after this. The socket lock
-    /// is held.
+    /// is held; the work item takes none of these.
     pub(crate) fn cancel(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !matches!(state.machine, Machine::Over) {
@@ -226,6 +238,9 @@ impl Handshake {
             state.machine = Machine::Over;
             self.give_up(&mut state.draft, false);
         }
+        drop(state);
+        // Nothing is left that would keep the inner socket, and its port, beyond the outer one.
+        self.work.cancel_sync();
     }
 
     fn run(self: &Arc<Self>) {
@@ -339,13 +354,11 @@ impl Handshake {
     /// Gives the machine everything there is and does what it wants. Breaks when there is nothing
     /// more to do now.
     fn feed(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
+        let result = self.link_result.lock().take();
+        let result = result.map(|result| self.seen_from_here(state, result));
         let Some(machine) = state.machine.rendezvous() else {
             return ControlFlow::Break(());
         };
-        if self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
-            machine.handle_reset();
-        }
-        let result = self.link_result.lock().take();
         if let Some(result) = result {
             // Late: the machine has given the link up, and so has the draft.
             let _ = machine.handle_link(result, now());
@@ -356,8 +369,12 @@ impl Handshake {
         if self.act(state).is_continue() && self.read(state).is_continue() {
             return self.act(state);
         }
-        // Last: what has come in time counts, however late we are.
+        // Last: what has come in time counts, however late we are, and whatever came behind it.
+        let is_cut = self.is_cut(state);
         if let Some(machine) = state.machine.rendezvous() {
+            if is_cut {
+                machine.handle_reset();
+            }
             let was_over = machine.is_over();
             machine.handle_timeout(now());
             if !was_over && machine.is_over() {
@@ -371,9 +388,34 @@ impl Handshake {
         ControlFlow::Break(())
     }
 
+    /// A link that carried nothing because of our own port says nothing about the peer, and neither
+    /// side is to hold it against the other.
+    fn seen_from_here(&self, state: &State, result: LinkResult) -> LinkResult {
+        match result {
+            LinkResult::Failed(refusal)
+                if refusal.diagnosis == Diagnosis::TIMEOUT_CONFIRM_LINK && !state.is_sound() =>
+            {
+                LinkResult::Failed(LinkRefusal {
+                    diagnosis: Diagnosis::NO_ACTIVE_LINK,
+                    ..refusal
+                })
+            }
+            other => other,
+        }
+    }
+
+    /// Whether TCP was reset, or failed. What it has received before that stays readable.
+    fn is_cut(&self, state: &State) -> bool {
+        state.is_cut || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE
+    }
+
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
     #[inline(never)]
     fn read(&self, state: &mut State) -> ControlFlow<()> {
+        // An error is told once: if the connection goes on as TCP, the program is to get it.
+        if self.is_cut(state) && self.tcp.inq() == 0 {
+            return ControlFlow::Break(());
+        }
         let Some(machine) = state.machine.rendezvous() else {
             return ControlFlow::Break(());
         };
@@ -386,7 +428,10 @@ impl Handshake {
             Ok(0) => machine.handle_eof(),
             Ok(n) => machine.handle_bytes(buffer.get(..n).unwrap_or(&[]), now()),
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),
-            Err(_) => machine.handle_reset(),
+            Err(_) => {
+                state.is_cut = true;
+                return ControlFlow::Break(());
+            }
         }
         ControlFlow::Continue(())
     }
@@ -435,6 +480,11 @@ impl Handshake {
             state.outgoing = None;
             return ControlFlow::Continue(());
         }
+        if state.is_cut || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
+            // The peer may have said why before it went.
+            state.outgoing = None;
+            return ControlFlow::Continue(());
+        }
         match self.tcp.send(rest) {
             Ok(n) if n == rest.len() => state.outgoing = None,
             Ok(n) => {
@@ -444,7 +494,7 @@ impl Handshake {
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),
             Err(_) => {
                 state.outgoing = None;
-                machine.handle_reset();
+                state.is_cut = true;
             }
         }
         ControlFlow::Continue(())

@@ -187,6 +187,8 @@ impl Handshake {
             // A filter of the program may have kept the peer's messages from us.
             Trouble::NotClc if self.tcp.has_filter() => return,
             Trouble::NotClc => {}
+            // It cannot be told whose fault it is.
+            Trouble::NoRdma if !state.is_sound() => return,
             Trouble::NoRdma => key.port = None,
         }
         self.sk.ns.peer_failed(key, reason);
