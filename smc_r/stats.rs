@@ -16,7 +16,7 @@ use kernel::{
         Mutex, //
     },
 };
-use smc_proto::{group::Role, wire::Diagnosis};
+use smc_proto::{group::Role, handshake::Failure, wire::Diagnosis};
 
 use crate::netns::Netns;
 
@@ -117,6 +117,49 @@ impl Fallbacks {
     /// The peer with whom it happened next after number `number`.
     pub(crate) fn peer_after(&self, number: u64) -> Option<PeerFallbacks> {
         self.peers.iter().find(|peer| peer.number > number).copied()
+    }
+}
+
+/// How often a rendezvous ended without a connection, in one way.
+#[derive(Clone, Copy)]
+pub(crate) struct FailureCount {
+    pub(crate) side: Side,
+    /// See [`Failure::number`].
+    pub(crate) kind: u8,
+    /// Why the link failed, if it did.
+    pub(crate) link: Option<Diagnosis>,
+    pub(crate) count: u64,
+}
+
+/// Different failures that are kept apart.
+const MAX_FAILURES: usize = 64;
+
+/// Rendezvous that ended without a connection.
+#[derive(Default)]
+pub(crate) struct Failures(KVec<FailureCount>);
+
+impl Failures {
+    fn count(&mut self, side: Side, failure: Failure) {
+        let (kind, link) = (failure.number(), failure.link_diagnosis());
+        let same =
+            |other: &&mut FailureCount| (other.side, other.kind, other.link) == (side, kind, link);
+        if let Some(failure) = self.0.iter_mut().find(same) {
+            failure.count += 1;
+        } else if self.0.len() < MAX_FAILURES {
+            let failure = FailureCount {
+                side,
+                kind,
+                link,
+                count: 1,
+            };
+            // Without memory it is in the total of its side alone.
+            let _ = self.0.push(failure, GFP_KERNEL);
+        }
+    }
+
+    /// The failure at a place, in the order in which they happened first.
+    pub(crate) fn at(&self, place: usize) -> Option<FailureCount> {
+        self.0.get(place).copied()
     }
 }
 
@@ -335,6 +378,8 @@ pub(crate) struct Stats {
     blocks: PerCpu<Block>,
     #[pin]
     pub(crate) fallbacks: Mutex<Fallbacks>,
+    #[pin]
+    pub(crate) failures: Mutex<Failures>,
 }
 
 fn add(counter: &Atomic<u64>, n: u64) {
@@ -346,6 +391,7 @@ impl Stats {
         try_pin_init!(Self {
             blocks: PerCpu::new(Block::new)?,
             fallbacks <- new_mutex!(Fallbacks::default(), "smc_fallbacks"),
+            failures <- new_mutex!(Failures::default(), "smc_failures"),
         })
     }
 
@@ -455,8 +501,9 @@ impl Stats {
         }
     }
 
-    /// A rendezvous failed for good.
-    pub(crate) fn handshake_failed(&self, side: Side) {
+    /// A rendezvous failed for good. Process context.
+    pub(crate) fn handshake_failed(&self, side: Side, failure: Failure) {
+        self.failures.lock().count(side, failure);
         match side {
             Side::Client => add(&self.here().client_errors, 1),
             Side::Server => add(&self.here().server_errors, 1),

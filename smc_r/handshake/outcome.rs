@@ -60,6 +60,8 @@ impl Handshake {
             Ok(connection) => connection,
             Err(error) => {
                 self.tcp.abort(error);
+                let stats = &self.sk.ns.stats;
+                stats.handshake_failed(self.side(), Failure::SetUp);
                 self.failed(state, error);
                 return;
             }
@@ -220,7 +222,8 @@ impl Handshake {
             Errno::TimedOut => ETIMEDOUT,
         };
         self.tcp.abort(error);
-        self.sk.ns.stats.handshake_failed(self.side());
+        let stats = &self.sk.ns.stats;
+        stats.handshake_failed(self.side(), failure);
         self.failed(state, error);
     }
 

@@ -73,6 +73,7 @@ pub mod own {
     pub const DRAIN_GET: u8 = 11;
     pub const PEER_GET: u8 = 12;
     pub const PEER_FLUSH: u8 = 13;
+    pub const FAILURE_GET: u8 = 14;
     pub const LINK_UP: u8 = 32;
     pub const LINK_DOWN: u8 = 33;
     pub const GROUP_ADDED: u8 = 34;
@@ -101,6 +102,7 @@ pub mod own {
         pub const CONNECTIONS: u16 = 21;
         pub const AGE: u16 = 22;
         pub const LEFT: u16 = 23;
+        pub const FAILURE: u16 = 24;
     }
 }
 
@@ -169,6 +171,23 @@ named! {
         0 => "both",
         1 => "client",
         2 => "server",
+    }
+}
+
+named! {
+    /// How a handshake ended without a connection.
+    Failure(u8) {
+        1 => "no CLC message, or a damaged one",
+        2 => "CLC message at the wrong time",
+        3 => "Confirm and Proposal name different peers",
+        4 => "the peer closed the TCP connection",
+        5 => "the TCP connection was reset",
+        6 => "no Proposal in time",
+        7 => "no Accept in time",
+        8 => "no Confirm in time",
+        9 => "no link in time",
+        10 => "the link failed when it was too late for TCP",
+        11 => "could not be set up on this host",
     }
 }
 

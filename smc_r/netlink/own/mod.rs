@@ -7,6 +7,7 @@
 //! Numbers are never used for anything else once they were published.
 
 mod drain;
+mod failure;
 mod fallback;
 mod peer;
 mod rule;
@@ -33,6 +34,7 @@ pub(crate) mod command {
     pub(crate) const DRAIN_GET: u8 = 11;
     pub(crate) const PEER_GET: u8 = 12;
     pub(crate) const PEER_FLUSH: u8 = 13;
+    pub(crate) const FAILURE_GET: u8 = 14;
     pub(crate) const LINK_UP: u8 = 32;
     pub(crate) const LINK_DOWN: u8 = 33;
     pub(crate) const GROUP_ADDED: u8 = 34;
@@ -64,6 +66,7 @@ pub(crate) mod attr {
     pub(crate) const CONNECTIONS: u16 = 21;
     pub(crate) const AGE: u16 = 22;
     pub(crate) const LEFT: u16 = 23;
+    pub(crate) const FAILURE: u16 = 24;
 }
 
 /// The place of the group `events` among those of the family.
@@ -130,6 +133,7 @@ impl genl::Family for OwnFamily {
             .strict()
             .doit(peer::flush)
             .net_admin(),
+        Op::new(command::FAILURE_GET).strict().dump(failure::list),
     ];
 }
 

@@ -138,6 +138,8 @@ pub enum Failure {
     TimedOut(Waiting),
     /// The new link failed when it was too late to decline.
     LinkFailed(Diagnosis),
+    /// All was agreed on, and this host could not set the connection up.
+    SetUp,
 }
 
 /// What a machine was waiting for.
@@ -173,7 +175,32 @@ impl Failure {
             Self::Damaged(_) | Self::Unexpected(_) | Self::PeerChanged => Errno::Protocol,
             Self::Closed | Self::Reset => Errno::ConnectionReset,
             Self::TimedOut(_) => Errno::TimedOut,
-            Self::LinkFailed(_) => Errno::ConnectionAborted,
+            Self::LinkFailed(_) | Self::SetUp => Errno::ConnectionAborted,
+        }
+    }
+
+    /// Which kind of failure it is, as a number that counters keep apart and monitors know.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Damaged(_) => 1,
+            Self::Unexpected(_) => 2,
+            Self::PeerChanged => 3,
+            Self::Closed => 4,
+            Self::Reset => 5,
+            Self::TimedOut(Waiting::Proposal) => 6,
+            Self::TimedOut(Waiting::Accept) => 7,
+            Self::TimedOut(Waiting::Confirm) => 8,
+            Self::TimedOut(Waiting::Link) => 9,
+            Self::LinkFailed(_) => 10,
+            Self::SetUp => 11,
+        }
+    }
+
+    /// The reason of a link that failed.
+    pub const fn link_diagnosis(self) -> Option<Diagnosis> {
+        match self {
+            Self::LinkFailed(diagnosis) => Some(diagnosis),
+            _ => None,
         }
     }
 }
@@ -188,6 +215,7 @@ impl fmt::Display for Failure {
             Self::Reset => f.write_str("connection reset"),
             Self::TimedOut(waiting) => write!(f, "timed out waiting for the {waiting}"),
             Self::LinkFailed(diagnosis) => write!(f, "link failed: {diagnosis}"),
+            Self::SetUp => f.write_str("could not be set up"),
         }
     }
 }

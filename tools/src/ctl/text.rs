@@ -275,6 +275,17 @@ pub(crate) fn stats(stats: &Stats, width: Option<u16>) -> String {
         ("Fallbacks to TCP as client", fallbacks.client.to_string()),
         ("Fallbacks to TCP as server", fallbacks.server.to_string()),
     ]);
+    if !stats.handshake_errors.is_empty() {
+        let rows = stats.handshake_errors.iter().map(|entry| {
+            let reason = entry.reason.map(|reason| format!(": {reason}"));
+            vec![
+                entry.side.to_string(),
+                entry.count.to_string(),
+                format!("{}{}", entry.failure, reason.unwrap_or_default()),
+            ]
+        });
+        text += &table(&["SIDE", ">COUNT", "FAILURE"], rows.collect(), width);
+    }
     if !fallbacks.reasons.is_empty() {
         let rows = fallbacks
             .reasons

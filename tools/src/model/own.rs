@@ -4,8 +4,9 @@
 
 use crate::attr::Attrs;
 use crate::netlink::{ip, ip_bytes, push_attribute, Error, Malformed, Message, Source};
+use crate::sys;
 use crate::uapi::own::{self, attr};
-use crate::uapi::{Reason, Side, OWN_FAMILY};
+use crate::uapi::{Failure, Reason, Side, OWN_FAMILY};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -311,6 +312,43 @@ impl FailedPeer {
     /// Seconds for which connections are still plain TCP, begun ones included; `None` for no longer.
     pub fn seconds_left(&self) -> Option<u64> {
         (self.left_ms != 0).then(|| self.left_ms.div_ceil(1000))
+    }
+}
+
+/// How often handshakes ended without a connection, in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedHandshakes {
+    /// Our side.
+    pub side: Side,
+    /// How they ended.
+    pub failure: Failure,
+    /// Why the link failed, if that was it.
+    pub reason: Option<Reason>,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl FailedHandshakes {
+    fn decode(message: &Message) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(&message.attributes)?;
+        Ok(Self {
+            side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
+            failure: Failure(attrs.u8(attr::FAILURE)?.unwrap_or_default()),
+            reason: attrs.u32(attr::REASON)?.map(Reason),
+            count: attrs.u64(attr::COUNT)?.unwrap_or_default(),
+        })
+    }
+
+    /// All ways that there were; of client first, the most frequent first. None where the module is
+    /// another one.
+    pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
+        let mut failures = match list(source, own::FAILURE_GET, Self::decode) {
+            Err(Error::NoFamily(_)) => Vec::new(),
+            Err(Error::Kernel(errno, _)) if errno == sys::EOPNOTSUPP => Vec::new(),
+            other => other?,
+        };
+        failures.sort_by_key(|entry| (entry.side, std::cmp::Reverse(entry.count)));
+        Ok(failures)
     }
 }
 

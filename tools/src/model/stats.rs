@@ -2,6 +2,7 @@
 
 //! Counters of the namespace.
 
+use super::own::FailedHandshakes;
 use crate::attr::Attrs;
 use crate::netlink::{Error, Malformed, Message, Source};
 use crate::uapi::{command, nest, Reason, Role, GEN_FAMILY};
@@ -203,6 +204,8 @@ pub struct Stats {
     pub client_handshake_errors: u64,
     /// As server.
     pub server_handshake_errors: u64,
+    /// In which ways they failed.
+    pub handshake_errors: Vec<FailedHandshakes>,
     /// Fallbacks to TCP.
     pub fallbacks: Fallbacks,
     /// Counters of SMC-R.
@@ -212,7 +215,11 @@ pub struct Stats {
 }
 
 impl Stats {
-    fn decode(stats: &[Message], fallbacks: &[Message]) -> Result<Self, Malformed> {
+    fn decode(
+        stats: &[Message],
+        failures: Vec<FailedHandshakes>,
+        fallbacks: &[Message],
+    ) -> Result<Self, Malformed> {
         let first = stats
             .first()
             .ok_or_else(|| Malformed("empty answer".into()))?;
@@ -227,6 +234,7 @@ impl Stats {
         Ok(Self {
             client_handshake_errors: attrs.u64(3)?.unwrap_or_default(),
             server_handshake_errors: attrs.u64(4)?.unwrap_or_default(),
+            handshake_errors: failures,
             fallbacks: Fallbacks::decode(fallbacks)?,
             smcr: technology(2)?.unwrap_or_default(),
             smcd: technology(1)?.filter(|technology| *technology != Technology::default()),
@@ -237,6 +245,7 @@ impl Stats {
     pub fn read(source: &mut dyn Source) -> Result<Self, Error> {
         let stats = source.dump(GEN_FAMILY, command::GET_STATS)?;
         let fallbacks = source.dump(GEN_FAMILY, command::GET_FBACK_STATS)?;
-        Ok(Self::decode(&stats, &fallbacks)?)
+        let failures = FailedHandshakes::read_all(source)?;
+        Ok(Self::decode(&stats, failures, &fallbacks)?)
     }
 }

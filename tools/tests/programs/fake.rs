@@ -217,6 +217,16 @@ pub(crate) fn own_lists(number: u8) -> Vec<Message> {
                 same.u64(22, 5500).u64(23, 54_500).message(number),
             ]
         }
+        own::FAILURE_GET => vec![
+            new().u8(7, 2).u8(24, 6).u64(15, 12).message(number),
+            new()
+                .u8(7, 1)
+                .u8(24, 10)
+                .u32(13, 0x0201_0000)
+                .u64(15, 4)
+                .message(number),
+            new().u8(7, 1).u8(24, 5).u64(15, 7).message(number),
+        ],
         own::DRAIN_GET => vec![
             new().text(18, "rxe_eth0").u8(19, 1).message(number),
             new().u32(16, 0x100).u32(21, 17).message(number),
