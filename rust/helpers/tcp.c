@@ -144,6 +144,16 @@ __rust_helper int rust_helper_tcp_connect_locked(struct socket *sock, void *addr
 	return __inet_stream_connect(sock, addr, len, O_NONBLOCK, 0);
 }
 
+/* Has a locked sock without a connection listen or connect no more, and gives up its port. */
+__rust_helper void rust_helper_tcp_vacate(struct sock *sk)
+{
+	sk->sk_userlocks &= ~SOCK_BINDPORT_LOCK;
+	if (sk->sk_state == TCP_LISTEN || sk->sk_state == TCP_SYN_SENT)
+		sk->sk_prot->disconnect(sk, 0);
+	else if (sk->sk_state == TCP_CLOSE && inet_csk(sk)->icsk_bind_hash)
+		sk->sk_prot->put_port(sk);
+}
+
 __rust_helper int rust_helper_tcp_bind(struct socket *sock, void *addr, int len)
 {
 	return kernel_bind(sock, addr, len);

@@ -130,6 +130,19 @@ impl TcpSocket {
         result
     }
 
+    /// For a socket that is about to be dropped: if it listens, or has no connection yet, it ends now
+    /// and its port is free, whoever else still holds it for a moment.
+    pub fn vacate(&self) {
+        self.inner().suspend();
+        let sk = self.sk();
+        // SAFETY: The sock exists; process context.
+        unsafe { bindings::lock_sock(sk) };
+        // SAFETY: The sock is locked.
+        unsafe { bindings::tcp_vacate(sk) };
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
+    }
+
     /// Takes a connection from a listening socket, if there is one. It has no owner.
     pub fn accept(&self) -> Result<Option<Self>> {
         let mut sock = ptr::null_mut();

@@ -275,6 +275,8 @@ impl Listener {
         if result.is_err() {
             // Child and rendezvous hold each other.
             child.handshake.lock().take();
+            // Nobody will ever read what the peer sends.
+            tcp.abort(ECONNABORTED);
             return result;
         }
         tcp.attach::<_, InnerEvents>(child);
@@ -423,9 +425,11 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
             core::mem::replace(&mut queue.pending, KVVec::new()),
         )
     };
-    listener.retry.cancel();
     let owner = listener.owner.lock().take();
     drop(owner);
+    // Whom it takes from TCP now would be nobody's. Neither takes a lock that is held here.
+    listener.work.cancel_sync();
+    listener.retry.cancel_sync();
     Orphans {
         ready,
         deferred,

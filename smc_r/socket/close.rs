@@ -167,7 +167,12 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
         Phase::Accelerated => {
             sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
             let linger = sk.linger();
-            conn::close(sk, linger.is_some_and(Timeo::is_zero));
+            let aborts = linger.is_some_and(Timeo::is_zero);
+            conn::close(sk, aborts);
+            if let (true, Ok(tcp)) = (aborts, sk.tcp()) {
+                // The same for TCP (RFC 7609 section 4.8.2), which leaves nothing that holds the port.
+                tcp.abort(ECONNABORTED);
+            }
             let waits = linger.filter(|timeo| !timeo.is_zero() && !task_exiting());
             if let Some(mut timeo) = waits {
                 // Running into the limit is what the program asked for: the rest goes on in the
@@ -197,6 +202,8 @@ fn end(sk: &Sk<SmcSocket>) -> Orphans {
     let tcp = sk.take_tcp();
     if let Some(tcp) = tcp {
         tcp.detach();
+        // Others may look at it at this very moment.
+        tcp.vacate();
     }
     orphans
 }
@@ -210,13 +217,18 @@ pub(crate) fn no_linger(tcp: &TcpSocket) {
 /// Closes a socket that no program has or will ever have. Process context.
 pub(crate) fn abandon(sk: &SocketRef) {
     let lock = sk.lock();
-    if sk.phase() == Phase::Accelerated {
+    // First: it is no failure of the rendezvous that TCP ends now.
+    cancel_connect(sk);
+    let accelerated = sk.phase() == Phase::Accelerated;
+    if accelerated {
         conn::close(sk, true);
-        return;
     }
     if let Ok(tcp) = sk.tcp() {
-        // As with TCP, the peer learns that nobody has ever read what it sent.
+        // As with TCP, the peer learns that nobody has ever read what it sent, and the port is free.
         tcp.abort(ECONNABORTED);
+    }
+    if accelerated {
+        return;
     }
     let orphans = end(sk);
     drop(lock);
