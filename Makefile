@@ -9,7 +9,7 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && tools/env/ynl && ls -l "$$folder"/*.ko
@@ -48,8 +48,13 @@ fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
 
-bench: modules tools ## compare sockets by figures, plain TCP first (BENCH= options, see selftests/bench)
+bench: modules tools ## compare TCP, SMC, the C implementation and raw RDMA by figures, in two guests (BENCH= options, see selftests/bench)
+	@tools/env/setup peer
 	@tools/env/bench $(BENCH)
+
+bench-instructions: modules tools ## the same by instructions executed, ours against C, which do not depend on the machine's load (BENCH=)
+	@tools/env/setup peer
+	@tools/env/bench-instructions $(BENCH)
 
 demo: modules tools ## two guests, SMC between them, with ordinary programs
 	@tools/env/setup peer

@@ -10,34 +10,22 @@ makes it fail.
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import time
 from pathlib import Path
 
-from pairs import PAIRS, RATIOS
+from hosts import Failed, Here, There
+from pairs import RATIOS, all_pairs
 from rows import ROWS
 
-
-def first_line(path, start=""):
-    """The rest of the first line of a file that begins so."""
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
-        if line.startswith(start):
-            return line[len(start):].strip(" \t:")
-    return ""
+BENCH = Path(__file__).resolve().parent
 
 
-def facts():
-    """The machine that this runs on, which may be a guest."""
-    return {
-        "kernel": platform.release(),
-        "processor": first_line("/proc/cpuinfo", "model name"),
-        "processors": os.cpu_count(),
-        "memory_kib": int(first_line("/proc/meminfo", "MemTotal").split()[0]),
-        "clock": first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "load": os.getloadavg(),
-    }
+def facts(guest):
+    """What that guest is."""
+    code, out, err = guest.run(["python3", str(BENCH / "facts.py")])
+    return json.loads(out) if code == 0 else {"error": err}
 
 
 def spread(values):
@@ -47,38 +35,68 @@ def spread(values):
 
 
 def measure(pairs, rows, rounds, ms):
-    """Gives by row and pair what each round has found."""
+    """Gives by row and pair what each round has found, None where it failed, and what went wrong."""
     found = {row.name: {pair.name: [] for pair in pairs} for row in rows}
+    problems = []
+
+    def fails(error):
+        problems.append(str(error))
+        print(f"# FAILED {error}", flush=True)
+
+    def turn(row, pair):
+        if not pair.takes(row):
+            return
+        result = None
+        try:
+            result = pair.measure(row, ms)
+        except Failed as error:
+            fails(error)
+            # What it left behind must not meet the next measurement.
+            try:
+                pair.stop()
+                pair.start()
+            except Failed as again:
+                fails(again)
+        found[row.name][pair.name].append(result)
+
+    for row in rows:
+        for pair in (pair for pair in pairs if row.once and pair.takes(row)):
+            started = time.monotonic()
+            turn(row, pair)
+            print(f"# {row.text}, {pair.name}: {time.monotonic() - started:.0f} s", flush=True)
     for number in range(rounds):
         started = time.monotonic()
         for row in rows:
-            for place in range(len(pairs)):
-                pair = pairs[(number + place) % len(pairs)]
-                result = pair.measure(row, ms)
-                if result:
-                    found[row.name][pair.name].append(result)
+            for place in range(0 if row.once else len(pairs)):
+                turn(row, pairs[(number + place) % len(pairs)])
         print(f"# round {number + 1} of {rounds}: {time.monotonic() - started:.0f} s", flush=True)
-    return found
+    return found, problems
 
 
 def judge(rows, pairs, found):
     """What is told of each row."""
     report = []
     for row in rows:
-        by_pair = {name: results for name, results in found[row.name].items() if results}
-        told = {"name": row.name, "text": row.text, "unit": "", "pairs": {}, "ratios": []}
+        by_pair = {name: results for name, results in found[row.name].items() if any(results)}
+        if not by_pair:
+            continue
+        told = {"name": row.name, "text": row.text, "unit": "", "less_is_better": row.less, "pairs": {}, "ratios": []}
         for name, results in by_pair.items():
-            told["unit"] = results[0]["unit"]
-            values = [result["value"] for result in results]
-            told["pairs"][name] = {**spread(values), "values": values}
+            good = [result for result in results if result]
+            told["unit"] = good[0]["unit"]
+            values = [result["value"] for result in good]
+            told["pairs"][name] = {**spread(values), "values": values, "failed": len(results) - len(good)}
             for time_of in ("median_us", "p99_us"):
-                times = [result[time_of] for result in results if time_of in result]
+                times = [result[time_of] for result in good if time_of in result]
                 if times:
                     told["pairs"][name][time_of] = statistics.median(times)
-        for name, base, goal in RATIOS:
-            if name in by_pair and base in by_pair:
-                ratios = [one["value"] / two["value"] for one, two in zip(by_pair[name], by_pair[base])]
-                told["ratios"].append({"pair": name, "base": base, "goal": goal, **spread(ratios)})
+        for name, base, goal, beginnings in RATIOS:
+            if name in by_pair and base in by_pair and row.name.startswith(beginnings):
+                ratios = [one["value"] / two["value"] for one, two in zip(by_pair[name], by_pair[base]) if one and two]
+                if row.less:
+                    ratios = [1 / ratio for ratio in ratios]
+                if ratios:
+                    told["ratios"].append({"pair": name, "base": base, "goal": goal, **spread(ratios)})
         report.append(told)
     return report
 
@@ -86,17 +104,21 @@ def judge(rows, pairs, found):
 def show(report):
     """The report for people."""
     for row in report:
-        print(f"# {row['text']}, {row['unit']}")
+        print(f"# {row['text']}, {row['unit']}{', less is better' if row['less_is_better'] else ''}")
         for name, pair in row["pairs"].items():
             times = "".join(
                 f", {what} {pair[key]:.0f} us" for key, what in (("median_us", "median"), ("p99_us", "99 %")) if key in pair)
-            print(f"#   {name:10} {pair['median']:12.1f}  ({pair['min']:.1f} to {pair['max']:.1f}){times}")
+            failed = f", {pair['failed']} FAILED" if pair["failed"] else ""
+            print(f"#   {name:10} {pair['median']:12.1f}  ({pair['min']:.1f} to {pair['max']:.1f}){times}{failed}")
         for ratio in row["ratios"]:
             goal = ""
             if ratio["goal"]:
                 reached = "reached" if ratio["median"] >= ratio["goal"] else "NOT reached"
                 goal = f", goal {ratio['goal']:.2f} {reached}"
-            print(f"#   {ratio['pair']} / {ratio['base']}: {ratio['median']:.3f}"
+            one, two = ratio["pair"], ratio["base"]
+            if row["less_is_better"]:
+                one, two = two, one
+            print(f"#   {one} / {two}: {ratio['median']:.3f}"
                   f"  (half of them {ratio['low']:.3f} to {ratio['high']:.3f}){goal}")
 
 
@@ -111,28 +133,36 @@ def chosen(things, names):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--ms", type=int, default=1000, help="length of one measurement")
+    parser.add_argument("--ms", type=int, default=600, help="length of one measurement")
     parser.add_argument("--row", action="append", default=[])
     parser.add_argument("--pair", action="append", default=[])
     parser.add_argument("--json", required=True)
     options = parser.parse_args()
-    pairs, rows = chosen(PAIRS, options.pair), chosen(ROWS, options.row)
-    before = facts()
+    here, there = Here(), There(os.environ["VM_PEER"])
+    every = all_pairs(here, there, os.environ["VM_LOCAL"], os.environ["VM_PEER"])
+    pairs, rows = chosen(every, options.pair), chosen(ROWS, options.row)
+    guests = {guest.name: facts(guest) for guest in (here, there)}
+    for name, guest in guests.items():
+        print(f"# guest {name}: Linux {guest['kernel']}, {guest['processors']} processors", flush=True)
     try:
         for pair in pairs:
             pair.start()
-        found = measure(pairs, rows, options.rounds, options.ms)
+        found, problems = measure(pairs, rows, options.rounds, options.ms)
+        problems += [problem for pair in pairs if (problem := pair.prove())]
     finally:
         for pair in pairs:
             pair.stop()
     report = judge(rows, pairs, found)
     show(report)
+    for problem in problems:
+        print(f"# problem: {problem}")
     whole = {
-        "machine": before,
+        "guests": guests,
         "rounds": options.rounds,
         "ms": options.ms,
         "pairs": {pair.name: pair.text for pair in pairs},
         "rows": report,
+        "problems": problems,
     }
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     Path(options.json).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

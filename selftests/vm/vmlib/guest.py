@@ -156,7 +156,7 @@ class Guest:
     def arguments(self, shell):
         """QEMU's command line."""
         o = self.options
-        accel = accelerator(self.kernel)
+        accel = "tcg" if o.count_by else accelerator(self.kernel)
         kernel = self.kernel
         append = ["console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "nokaslr", "audit=0"]
         append += ["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
@@ -178,6 +178,10 @@ class Guest:
             args += ["-accel", "kvm", "-cpu", "host"]
         else:
             args += ["-accel", "tcg,thread=multi", "-cpu", EMULATED_CPU]
+        if o.count_by:
+            kept = self.folder / "shared/kept"
+            kept.mkdir(exist_ok=True)
+            args += ["-plugin", f"{Path(o.count_by).resolve()},out={kept}/instructions"]
         args += ["-kernel", str(kernel / "vmlinuz"), "-initrd", str(_archive(kernel))]
         args += ["-append", " ".join(append)]
         args += ["-chardev", f"file,id=log,path={self.console.path},append=on", "-serial", "chardev:log"]

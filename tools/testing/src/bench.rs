@@ -2,17 +2,17 @@
 
 //! `smc_bench`: how fast a kind of socket is.
 //!
-//! A client does one thing for some seconds and prints the result as a line of JSON. The server does what
-//! the first bytes of each connection ask for, until it is killed. Nothing here knows what is compared
-//! with what, nor how often.
+//! A client does one thing for some seconds, or some times, and prints the result as a line of JSON. The
+//! server does what the first bytes of each connection ask for, until it is killed. Nothing here knows what
+//! is compared with what, nor how often.
 
 use crate::socket::{Family, Mode};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use socket2::{SockAddr, Socket};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub enum Role {
     Server(Common),
     /// Measure, and print the result
     Client(ClientArgs),
+    /// Measure what each line of the input asks for (options of client), and print a line for each
+    Jobs(Common),
 }
 
 /// Options of both sides.
@@ -57,6 +59,9 @@ pub enum What {
     Requests,
     /// Connections one after the other, each with a byte there and back, per second
     Connects,
+    /// So many connections that do nothing: the kernel memory of each end, in KiB, where server and client
+    /// run on one kernel
+    Idle,
 }
 
 /// Options of the client.
@@ -65,6 +70,22 @@ pub struct ClientArgs {
     /// Options of both sides.
     #[command(flatten)]
     pub common: Common,
+    /// What it is to do.
+    #[command(flatten)]
+    pub job: Job,
+}
+
+/// A line of input.
+#[derive(Clone, Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    job: Job,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Args)]
+pub struct Job {
     /// What to measure
     #[arg(long, value_enum)]
     pub what: What,
@@ -80,6 +101,9 @@ pub struct ClientArgs {
     /// Milliseconds before them that do not count
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub warm_up: u64,
+    /// Bytes, requests or connections of each stream, however long they take
+    #[arg(long, conflicts_with = "ms")]
+    pub count: Option<u64>,
 }
 
 /// What a client says.
@@ -110,6 +134,10 @@ enum Wish {
     Take,
     /// Send messages of that size back.
     Echo(u32),
+    /// Send a byte, and keep the connection.
+    Hold,
+    /// Close what is kept, then send a byte.
+    Release,
 }
 
 impl Wish {
@@ -120,6 +148,8 @@ impl Wish {
         let (kind, size) = match self {
             Wish::Take => (0, 0),
             Wish::Echo(size) => (1, size),
+            Wish::Hold => (2, 0),
+            Wish::Release => (3, 0),
         };
         let mut bytes = [0; Self::LEN];
         bytes[..3].copy_from_slice(&Self::MAGIC);
@@ -133,6 +163,8 @@ impl Wish {
         match (bytes[..3] == Self::MAGIC, bytes[3]) {
             (true, 0) => Ok(Wish::Take),
             (true, 1) if (1..=1 << 24).contains(&size) => Ok(Wish::Echo(size)),
+            (true, 2) => Ok(Wish::Hold),
+            (true, 3) => Ok(Wish::Release),
             _ => Err(io::Error::other("not a client of this program")),
         }
     }
@@ -171,6 +203,9 @@ impl Common {
     }
 }
 
+/// The connections that clients want kept. No thread does that, since its memory would be counted.
+static HELD: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
+
 fn serve_one(mut socket: Socket) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut wish = [0; Wish::LEN];
@@ -194,7 +229,20 @@ fn serve_one(mut socket: Socket) -> io::Result<()> {
             }
             Ok(())
         }
+        Wish::Hold => {
+            socket.write_all(&[1])?;
+            held().push(socket);
+            Ok(())
+        }
+        Wish::Release => {
+            held().clear();
+            socket.write_all(&[1])
+        }
     }
+}
+
+fn held() -> std::sync::MutexGuard<'static, Vec<Socket>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Fills the buffer; false if the stream ends before it begins.
@@ -214,16 +262,35 @@ struct Done {
     times: Vec<Duration>,
 }
 
+/// When a measurement is over.
+#[derive(Clone, Copy)]
+enum End {
+    At(Instant),
+    After(u64),
+}
+
+impl End {
+    fn reached(self, done: u64) -> bool {
+        match self {
+            End::At(time) => Instant::now() >= time,
+            End::After(count) => done >= count,
+        }
+    }
+}
+
 impl ClientArgs {
     fn measure(&self) -> io::Result<Outcome> {
-        let together = Arc::new(Barrier::new(self.streams as usize));
-        let threads: Vec<_> = (0..self.streams)
+        if self.job.what == What::Idle {
+            return self.idle();
+        }
+        let together = Arc::new(Barrier::new(self.job.streams as usize));
+        let threads: Vec<_> = (0..self.job.streams)
             .map(|_| {
                 let (this, together) = (self.clone(), together.clone());
-                thread::spawn(move || match this.what {
+                thread::spawn(move || match this.job.what {
                     What::Bulk => this.bulk(&together),
                     What::Requests => this.requests(&together),
-                    What::Connects => this.connects(&together),
+                    What::Connects | What::Idle => this.connects(&together),
                 })
             })
             .collect();
@@ -235,7 +302,19 @@ impl ClientArgs {
                     .map_err(|_| io::Error::other("a thread panicked"))??,
             );
         }
-        summary(self.what, &all)
+        summary(self.job.what, &all)
+    }
+
+    fn warm_until(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.job.warm_up)
+    }
+
+    /// The end of what begins now.
+    fn end(&self) -> End {
+        match self.job.count {
+            Some(count) => End::After(count),
+            None => End::At(Instant::now() + Duration::from_millis(self.job.ms)),
+        }
     }
 
     /// The clock runs from the first byte that counts until the server has told that it has them all, so
@@ -244,16 +323,15 @@ impl ClientArgs {
         let socket = self.common.connect(Wish::Take);
         together.wait();
         let mut socket = socket?;
-        let data = vec![0x5a; self.size as usize];
+        let data = vec![0x5a; self.job.size as usize];
         let mut before = 0u64;
-        let warm_until = Instant::now() + Duration::from_millis(self.warm_up);
+        let warm_until = self.warm_until();
         while Instant::now() < warm_until {
             before += socket.write(&data)? as u64;
         }
-        let start = Instant::now();
-        let until = start + Duration::from_millis(self.ms);
+        let (start, end) = (Instant::now(), self.end());
         let mut sent = 0u64;
-        while Instant::now() < until {
+        while !end.reached(sent) {
             sent += socket.write(&data)? as u64;
         }
         socket.shutdown(Shutdown::Write)?;
@@ -271,11 +349,11 @@ impl ClientArgs {
     }
 
     fn requests(&self, together: &Barrier) -> io::Result<Done> {
-        let socket = self.common.connect(Wish::Echo(self.size));
+        let socket = self.common.connect(Wish::Echo(self.job.size));
         together.wait();
         let mut socket = socket?;
         let mode = Mode::of(&socket, self.common.family);
-        let mut message = vec![0x5a; self.size as usize];
+        let mut message = vec![0x5a; self.job.size as usize];
         self.repeat(mode, || {
             socket.write_all(&message)?;
             socket.read_exact(&mut message)
@@ -290,27 +368,45 @@ impl ClientArgs {
             let mut byte = [0x5a];
             socket.write_all(&byte)?;
             socket.read_exact(&mut byte)?;
-            let now = Mode::of(&socket, self.common.family);
-            if *mode.get_or_insert(now) != now {
-                return Err(io::Error::other("connections of different modes"));
-            }
-            Ok(())
+            same_mode(&mut mode, Mode::of(&socket, self.common.family))
         })?;
         done.mode = mode.unwrap_or(Mode::Unknown);
         Ok(done)
     }
 
-    /// Repeats an action for as long as is wanted, and times each.
+    /// Opens connections one after the other, keeps all of them, and looks what is free then.
+    fn idle(&self) -> io::Result<Outcome> {
+        let before = settled_use()?;
+        let mut mode = None;
+        let mut sockets = Vec::new();
+        for _ in 0..self.job.streams {
+            let mut socket = self.common.connect(Wish::Hold)?;
+            socket.read_exact(&mut [0])?;
+            same_mode(&mut mode, Mode::of(&socket, self.common.family))?;
+            sockets.push(socket);
+        }
+        let kib = settled_use()? as f64 - before as f64;
+        self.common.connect(Wish::Release)?.read_exact(&mut [0])?;
+        Ok(Outcome {
+            what: What::Idle,
+            unit: "KiB",
+            value: kib / 2.0 / f64::from(self.job.streams),
+            mode: mode.unwrap_or(Mode::Unknown),
+            median_us: None,
+            p99_us: None,
+        })
+    }
+
+    /// Repeats an action for as long, or as often, as is wanted, and times each.
     fn repeat(&self, mode: Mode, mut action: impl FnMut() -> io::Result<()>) -> io::Result<Done> {
-        let warm_until = Instant::now() + Duration::from_millis(self.warm_up);
+        let warm_until = self.warm_until();
         while Instant::now() < warm_until {
             action()?;
         }
-        let start = Instant::now();
-        let until = start + Duration::from_millis(self.ms);
+        let (start, end) = (Instant::now(), self.end());
         let mut times = Vec::new();
         let mut last = start;
-        while last < until {
+        while !end.reached(times.len() as u64) {
             action()?;
             let now = Instant::now();
             times.push(now - last);
@@ -323,6 +419,32 @@ impl ClientArgs {
             times,
         })
     }
+}
+
+/// All connections of a measurement have to be alike.
+fn same_mode(known: &mut Option<Mode>, now: Mode) -> io::Result<()> {
+    if *known.get_or_insert(now) != now {
+        return Err(io::Error::other("connections of different modes"));
+    }
+    Ok(())
+}
+
+/// The memory in use, in KiB, without what only keeps files; once what ends in the background had time to.
+fn settled_use() -> io::Result<u64> {
+    thread::sleep(Duration::from_secs(1));
+    used(&std::fs::read_to_string("/proc/meminfo")?)
+        .ok_or_else(|| io::Error::other("/proc/meminfo is not understood"))
+}
+
+fn used(meminfo: &str) -> Option<u64> {
+    let field = |name: &str| {
+        let line = meminfo.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    field("MemTotal:")?
+        .checked_sub(field("MemFree:")?)?
+        .checked_sub(field("Buffers:")?)?
+        .checked_sub(field("Cached:")?)
 }
 
 /// Joins what the connections have done. Each has its own time, so rates are added.
@@ -345,7 +467,7 @@ fn summary(what: What, all: &[Done]) -> io::Result<Outcome> {
     };
     let (unit, value) = match what {
         What::Bulk => ("Mbit/s", rate * 8.0 / 1e6),
-        What::Requests | What::Connects => ("1/s", rate),
+        What::Requests | What::Connects | What::Idle => ("1/s", rate),
     };
     Ok(Outcome {
         what,
@@ -366,8 +488,31 @@ impl Cli {
                 let outcome = client.measure()?;
                 Ok(Some(serde_json::to_string(&outcome)?))
             }
+            Role::Jobs(common) => jobs(common, io::stdin().lock(), io::stdout()).map(|()| None),
         }
     }
+}
+
+/// Answers each line; one that fails with what was wrong.
+fn jobs(common: &Common, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    for line in input.lines() {
+        let answer = match Line::try_parse_from(line?.split_whitespace()) {
+            Ok(Line { job }) => {
+                let common = common.clone();
+                ClientArgs { common, job }
+                    .measure()
+                    .map_err(|e| e.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let answer = match answer {
+            Ok(outcome) => serde_json::to_string(&outcome)?,
+            Err(error) => serde_json::json!({ "error": error }).to_string(),
+        };
+        writeln!(output, "{answer}")?;
+        output.flush()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -376,7 +521,13 @@ mod tests {
 
     #[test]
     fn wishes() {
-        for wish in [Wish::Take, Wish::Echo(1), Wish::Echo(1 << 24)] {
+        for wish in [
+            Wish::Take,
+            Wish::Echo(1),
+            Wish::Echo(1 << 24),
+            Wish::Hold,
+            Wish::Release,
+        ] {
             assert_eq!(Wish::parse(wish.emit()).unwrap(), wish);
         }
         assert!(Wish::parse(Wish::Echo(0).emit()).is_err());
@@ -400,8 +551,8 @@ mod tests {
         assert!(summary(What::Bulk, &[done(1, 1), other]).is_err());
     }
 
-    #[test]
-    fn over_loopback() {
+    /// A server of this process.
+    fn server() -> Common {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         thread::spawn(move || {
@@ -410,28 +561,77 @@ mod tests {
                 thread::spawn(move || serve_one(socket));
             }
         });
+        Common {
+            address: "127.0.0.1".parse().unwrap(),
+            family: Family::Tcp,
+            port,
+        }
+    }
+
+    #[test]
+    fn over_loopback() {
+        let common = server();
         for (what, streams, size) in [
             (What::Bulk, 2, 4096),
             (What::Requests, 1, 1),
             (What::Requests, 3, 5000),
             (What::Connects, 1, 1),
         ] {
-            let client = ClientArgs {
-                common: Common {
-                    address: "127.0.0.1".parse().unwrap(),
-                    family: Family::Tcp,
-                    port,
-                },
+            let job = Job {
                 what,
                 streams,
                 size,
                 ms: 30,
                 warm_up: 5,
+                count: None,
             };
-            let outcome = client.measure().unwrap();
+            let common = common.clone();
+            let outcome = ClientArgs { common, job }.measure().unwrap();
             assert!(outcome.value > 0.0);
             assert_eq!(outcome.mode, Mode::Tcp);
             assert_eq!(outcome.median_us.is_some(), what != What::Bulk);
         }
+    }
+
+    #[test]
+    fn jobs_are_answered_line_by_line() {
+        let common = server();
+        let input = "--what requests --size 3 --count 7 --warm-up 0\n--what nothing\n--what idle --streams 2\n";
+        let mut output = Vec::new();
+        jobs(&common, input.as_bytes(), &mut output).unwrap();
+        let answers: Vec<serde_json::Value> = output
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect();
+        assert_eq!(answers.len(), 3);
+        assert_eq!(answers[0]["what"], "requests");
+        assert!(answers[1]["error"].as_str().unwrap().contains("nothing"));
+        assert_eq!(answers[2]["mode"], "tcp");
+        assert!(held().is_empty());
+    }
+
+    #[test]
+    fn a_count_is_kept_to() {
+        let job = Job {
+            what: What::Requests,
+            streams: 1,
+            size: 1,
+            ms: 1,
+            warm_up: 0,
+            count: Some(9),
+        };
+        let common = server();
+        let done = ClientArgs { common, job }
+            .requests(&Barrier::new(1))
+            .unwrap();
+        assert_eq!((done.count, done.times.len()), (9, 9));
+    }
+
+    #[test]
+    fn memory_in_use() {
+        let text = "MemTotal: 1000 kB\nMemFree:  300 kB\nBuffers: 10 kB\nCached: 90 kB\nSwapCached: 5 kB\n";
+        assert_eq!(used(text), Some(600));
+        assert_eq!(used("MemTotal: 1 kB\n"), None);
     }
 }
