@@ -14,6 +14,10 @@ use crate::bindings;
 use crate::net::Net;
 use crate::pernet;
 use crate::tcp;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering, //
+};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -50,6 +54,8 @@ static HOOKS: Hooks = Hooks([
 /// Whether a namespace has the hooks.
 #[pin_data]
 struct NetHooks {
+    /// As `registered` says, for a look without the lock: hooks stay until the namespace goes.
+    ready: AtomicBool,
     #[pin]
     registered: Mutex<bool>,
 }
@@ -65,7 +71,10 @@ impl pernet::PerNet for NetHooks {
 
     fn new(_net: &Net, _context: &Arc<()>) -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Self { registered <- new_mutex!(false, "tcp_option") }),
+            pin_init!(Self {
+                ready: AtomicBool::new(false),
+                registered <- new_mutex!(false, "tcp_option"),
+            }),
             GFP_KERNEL,
         )
     }
@@ -91,12 +100,16 @@ pub(crate) fn prepare(net: &Net) -> Result {
         return Ok(());
     }
     let this = NETS.get(net).ok_or(ENODEV)?;
+    if this.ready.load(Ordering::Acquire) {
+        return Ok(());
+    }
     let mut registered = this.registered.lock();
     if !*registered {
         // SAFETY: The hooks live for ever; they are unregistered before the namespace or the
         // module goes.
         to_result(unsafe { bindings::nf_register(net.as_ptr().cast(), HOOKS.0.as_ptr(), 2) })?;
         *registered = true;
+        this.ready.store(true, Ordering::Release);
     }
     Ok(())
 }

@@ -4,8 +4,8 @@
 //! [`crate::netlink::own`].
 //!
 //! An event goes to the listeners of its namespace, and to those of the initial one; to each of them
-//! once, whatever else it listens to. All functions here are for process context; without a listener
-//! they do next to nothing.
+//! once, whatever else it listens to. All functions here are for process context, unless they say
+//! otherwise; without a listener they do next to nothing.
 
 use core::net::IpAddr;
 
@@ -55,6 +55,11 @@ pub(crate) fn link_down(group: &Group, link: &Link) {
     });
 }
 
+/// Whether anybody listens. Any context.
+pub(crate) fn wanted(ns: &Netns) -> bool {
+    ns.shared.outlet.has_listeners(EVENTS)
+}
+
 /// A connection became plain TCP.
 pub(crate) fn fallback(
     ns: &Netns,
@@ -92,10 +97,10 @@ fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
 
 /// `net`: the namespace, where it is at hand.
 fn send(ns: &Netns, net: Option<&Net>, cmd: u8, fill: impl Fn(&mut Writer<'_>) -> Result) {
-    let outlet = &ns.shared.outlet;
-    if !outlet.has_listeners(EVENTS) {
+    if !wanted(ns) {
         return;
     }
+    let outlet = &ns.shared.outlet;
     let tell = |net: &Net, audience: Audience<'_>| {
         // A listener that is slow, or short of memory, misses it.
         let _ = outlet.multicast(net, audience, EVENTS, cmd, |message| {

@@ -2,10 +2,11 @@
 
 //! What a network namespace has of its own: peer ID, counters, settings, PNET IDs, link groups.
 
+use core::net::IpAddr;
+
 use kapi::{
     net::Net,
     pernet::{Key, PerNet},
-    sock::SockAddr,
     sysctl::{self, Knob},
     util,
     workqueue::Queue, //
@@ -360,9 +361,8 @@ impl Netns {
         side: Side,
         reason: Diagnosis,
         peer_reason: Option<Diagnosis>,
-        peer: Option<&SockAddr>,
+        peer: Option<(IpAddr, u16)>,
     ) {
-        let peer = peer.and_then(|peer| Some((peer.ip()?, peer.port())));
         self.stats
             .fallback(side, reason, peer.map(|(addr, _)| addr));
         events::fallback(self, net, side, reason, peer_reason, peer);

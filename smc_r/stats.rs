@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-use kapi::percpu::PerCpu;
+use kapi::{new_spinlock_bh, percpu::PerCpu, spinlock_bh::SpinLockBh};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -60,7 +60,7 @@ impl Reasons {
             reason.count += 1;
         } else if self.each.len() < MAX_REASONS {
             // Without memory the reason is in the total alone.
-            let _ = self.each.push(Reason { code, count: 1 }, GFP_KERNEL);
+            let _ = self.each.push(Reason { code, count: 1 }, GFP_ATOMIC);
         }
     }
 }
@@ -111,7 +111,7 @@ impl Fallbacks {
             number: self.last_number,
         };
         // Without memory the peer is forgotten.
-        let _ = self.peers.push(entry, GFP_KERNEL);
+        let _ = self.peers.push(entry, GFP_ATOMIC);
     }
 
     /// The peer with whom it happened next after number `number`.
@@ -377,7 +377,7 @@ impl Block {
 pub(crate) struct Stats {
     blocks: PerCpu<Block>,
     #[pin]
-    pub(crate) fallbacks: Mutex<Fallbacks>,
+    pub(crate) fallbacks: SpinLockBh<Fallbacks>,
     #[pin]
     pub(crate) failures: Mutex<Failures>,
 }
@@ -390,7 +390,7 @@ impl Stats {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             blocks: PerCpu::new(Block::new)?,
-            fallbacks <- new_mutex!(Fallbacks::default(), "smc_fallbacks"),
+            fallbacks <- new_spinlock_bh!(Fallbacks::default(), "smc_fallbacks"),
             failures <- new_mutex!(Failures::default(), "smc_failures"),
         })
     }
@@ -520,7 +520,7 @@ impl Stats {
         add(&self.here().groups_lost, 1);
     }
 
-    /// A connection became plain TCP; `peer` if it had one by then. Process context.
+    /// A connection became plain TCP; `peer` if it had one by then. Any context up to softirq.
     pub(crate) fn fallback(&self, side: Side, reason: Diagnosis, peer: Option<IpAddr>) {
         let mut fallbacks = self.fallbacks.lock();
         if let Some(peer) = peer {

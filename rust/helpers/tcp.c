@@ -194,11 +194,54 @@ static const struct proto_ops kapi_asking_ops = {
 };
 
 /*
+ * The last socket by which was asked, for the next question; who takes one has it for itself. They
+ * are all alike, and made by the kernel in the eyes of security modules.
+ */
+static DEFINE_PER_CPU(struct socket *, kapi_asking_inet);
+static DEFINE_PER_CPU(struct socket *, kapi_asking_inet6);
+
+static int kapi_asking_get(u16 family, struct socket **sock)
+{
+	*sock = family == AF_INET6 ? this_cpu_xchg(kapi_asking_inet6, NULL) :
+				     this_cpu_xchg(kapi_asking_inet, NULL);
+	if (*sock)
+		return 0;
+	return sock_create_lite(family, SOCK_STREAM, IPPROTO_TCP, sock);
+}
+
+static void kapi_asking_put(u16 family, struct socket *sock)
+{
+	sock = family == AF_INET6 ? this_cpu_xchg(kapi_asking_inet6, sock) :
+				    this_cpu_xchg(kapi_asking_inet, sock);
+	if (sock)
+		sock_release(sock);
+}
+
+/* When nobody asks any more. */
+__rust_helper void rust_helper_tcp_asking_end(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		struct socket **all[] = { per_cpu_ptr(&kapi_asking_inet, cpu),
+					  per_cpu_ptr(&kapi_asking_inet6, cpu) };
+		int i;
+
+		for (i = 0; i < ARRAY_SIZE(all); i++) {
+			struct socket *sock = xchg(all[i], NULL);
+
+			if (sock)
+				sock_release(sock);
+		}
+	}
+}
+
+/*
  * Asks security modules whether the caller may connect a TCP sock. They were asked about the outer
  * socket, but some have rules for TCP alone (Landlock), and find it by the protocol of the sock. The
  * hook of connect() cannot be called from a module; that of sendmsg() can, and stands for both where
  * a message opens a connection (MSG_FASTOPEN). So one is sent by a socket that has the sock for as
- * long, and sends nothing.
+ * long, and sends nothing. (Not by the inner socket itself: others may be sending by that.)
  */
 __rust_helper int rust_helper_tcp_may_connect(struct socket *sock, void *addr, int len)
 {
@@ -207,10 +250,11 @@ __rust_helper int rust_helper_tcp_may_connect(struct socket *sock, void *addr, i
 		.msg_namelen = len,
 		.msg_flags = MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
+	u16 family = sock->sk->sk_family;
 	struct socket *asking;
 	int err;
 
-	err = sock_create_lite(sock->sk->sk_family, SOCK_STREAM, IPPROTO_TCP, &asking);
+	err = kapi_asking_get(family, &asking);
 	if (err)
 		return err;
 	asking->ops = &kapi_asking_ops;
@@ -218,7 +262,7 @@ __rust_helper int rust_helper_tcp_may_connect(struct socket *sock, void *addr, i
 	err = sock_sendmsg(asking, &msg);
 	asking->sk = NULL;
 	asking->ops = NULL;
-	sock_release(asking);
+	kapi_asking_put(family, asking);
 	return err;
 }
 
@@ -403,6 +447,34 @@ __rust_helper u16 rust_helper_tcp_own_port(const struct sock *sk)
 	return READ_ONCE(inet_sk(sk)->inet_num);
 }
 
+/* The peer's address in the form of IPv6; returns its port. */
+__rust_helper u16 rust_helper_tcp_peer(const struct sock *sk, u8 addr[16])
+{
+	struct in6_addr peer;
+
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6)
+		peer = sk->sk_v6_daddr;
+	else
+#endif
+		ipv6_addr_set_v4mapped(READ_ONCE(inet_sk(sk)->inet_daddr), &peer);
+	memcpy(addr, &peer, sizeof(peer));
+	return ntohs(READ_ONCE(inet_sk(sk)->inet_dport));
+}
+
+/* A listener: connections that wait to be accepted, and requests which may become such. */
+__rust_helper u32 rust_helper_tcp_backlog(const struct sock *sk, u32 *requests)
+{
+	*requests = inet_csk_reqsk_queue_len(sk);
+	return READ_ONCE(sk->sk_ack_backlog);
+}
+
+/* How many connections more than one may wait to be accepted. */
+__rust_helper void rust_helper_tcp_set_backlog(struct sock *sk, u32 backlog)
+{
+	WRITE_ONCE(sk->sk_max_ack_backlog, backlog);
+}
+
 /* Whether a program has attached a filter, which may drop whatever it wants. */
 __rust_helper bool rust_helper_tcp_has_filter(const struct sock *sk)
 {
@@ -444,18 +516,17 @@ __rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *o
 }
 
 /*
- * Copies what SOL_SOCKET options set: `buffers` says whether buffer sizes which a user chose go
- * along as well, `lowat` the same of SO_RCVLOWAT and SO_PEEK_OFF, `child` that `to` is a child whose
- * listener may be locked by the caller.
+ * Copies what SOL_SOCKET options set to a locked sock: `buffers` says whether buffer sizes which a
+ * user chose go along as well, `lowat` the same of SO_RCVLOWAT and SO_PEEK_OFF, `child` that `to` is
+ * a child.
  */
-__rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
-					       bool lowat, bool child)
+__rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct sock *from,
+						      bool buffers, bool lowat, bool child)
 {
 	unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
 			      BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
 	bool keepalive;
 
-	lock_sock_nested(to, child ? SINGLE_DEPTH_NESTING : 0);
 	keepalive = sock_flag(from, SOCK_KEEPOPEN);
 	if (to->sk_prot->keepalive && keepalive != sock_flag(to, SOCK_KEEPOPEN))
 		to->sk_prot->keepalive(to, keepalive);
@@ -494,6 +565,14 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 			WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
 		}
 	}
+}
+
+/* The same for a sock that is not locked. The listener of a child may be, by the caller. */
+__rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
+					       bool lowat, bool child)
+{
+	lock_sock_nested(to, child ? SINGLE_DEPTH_NESTING : 0);
+	rust_helper_sk_copy_options_locked(to, from, buffers, lowat, child);
 	release_sock(to);
 }
 

@@ -101,6 +101,7 @@ where
     unsafe {
         extra.write(MaybeUninit::new(Extra {
             kind,
+            kept: AtomicPtr::new(ptr::null_mut()),
             parent_destruct,
             link: Opaque::uninit(),
         }))
@@ -126,6 +127,8 @@ where
 /// Called by the kernel for a sock made by [`adopt`], when its last reference is gone.
 unsafe extern "C" fn destruct<T: Socket>(sk: *mut bindings::sock) {
     let this = sk.cast::<Sk<T>>();
+    // SAFETY: Nobody else refers to the sock, no call either; `adopt` has initialised it.
+    unsafe { Sk::<T>::from_ptr(sk).let_go() };
     // SAFETY: Initialised by `adopt`, and nobody else refers to the sock.
     let extra =
         unsafe { (*(&raw mut (*this).extra).cast::<MaybeUninit<Extra>>()).assume_init_mut() };

@@ -57,6 +57,7 @@ pub use option::{
 
 use crate::bindings;
 use crate::errno;
+use crate::handle::Handle;
 use crate::net::Net;
 use core::cell::UnsafeCell;
 use core::marker::PhantomPinned;
@@ -64,6 +65,7 @@ use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{
+    AtomicPtr,
     AtomicU8,
     Ordering, //
 };
@@ -168,6 +170,9 @@ pub trait Socket: Send + Sync + Sized + 'static {
     /// Names of the family.
     const NAMES: Names;
 
+    /// What a socket keeps for calls while it has a file, see [`Sk::keep`].
+    type Kept: Handle;
+
     /// Makes the value of a new socket for `socket(2)`.
     fn init(net: &Net, kind: Kind) -> impl PinInit<Self, Error>;
 
@@ -191,7 +196,7 @@ pub trait Socket: Send + Sync + Sized + 'static {
     fn getname(sk: &Sk<Self>, whose: Whose) -> Result<SockAddr>;
 
     /// The bits of [`poll`] that hold now. Called again after any of the `wake` methods of [`Sk`].
-    fn poll(sk: &Sk<Self>) -> u32;
+    fn poll(call: Call<'_, Self>) -> u32;
 
     /// `ioctl(2)`; `ENOIOCTLCMD` leaves it to the device layer.
     fn ioctl(sk: &Sk<Self>, cmd: u32, arg: UserArg) -> Result<c_int>;
@@ -209,10 +214,10 @@ pub trait Socket: Send + Sync + Sized + 'static {
     fn getsockopt(sk: &Sk<Self>, level: i32, name: i32, out: &mut OptOut<'_>) -> Result;
 
     /// `sendmsg(2)` and its like.
-    fn sendmsg(sk: &Sk<Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
+    fn sendmsg(call: Call<'_, Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
 
     /// `recvmsg(2)` and its like.
-    fn recvmsg(sk: &Sk<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
+    fn recvmsg(call: Call<'_, Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
 
     /// `SO_RCVLOWAT`. Called with the socket lock held.
     fn set_rcvlowat(sk: &Sk<Self>, val: i32) -> Result;
@@ -233,6 +238,9 @@ pub trait Socket: Send + Sync + Sized + 'static {
 /// What is kept of a socket besides the value of its family.
 struct Extra {
     kind: Kind,
+    /// Null, or from `into_raw` of the [`Socket::Kept`]. Changes from null once, and back when nobody
+    /// can be in a [`Call`].
+    kept: AtomicPtr<c_void>,
     parent_destruct: bindings::kapi_sk_fn,
     link: Opaque<bindings::kapi_sk_link>,
 }
@@ -277,6 +285,51 @@ impl<T: Socket> Deref for Sk<T> {
     fn deref(&self) -> &T {
         // SAFETY: By the type invariant initialised; nobody has a mutable reference.
         unsafe { (*self.data.get()).assume_init_ref() }
+    }
+}
+
+/// A socket in a call of a program, who has the file open until the call returns.
+///
+/// # Invariants
+///
+/// [`Socket::release`] has not begun, and does not before the end of the lifetime.
+pub struct Call<'a, T: Socket>(&'a Sk<T>);
+
+impl<T: Socket> Clone for Call<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Socket> Copy for Call<'_, T> {}
+
+impl<T: Socket> Deref for Call<'_, T> {
+    type Target = Sk<T>;
+
+    fn deref(&self) -> &Sk<T> {
+        self.0
+    }
+}
+
+impl<'a, T: Socket> Call<'a, T> {
+    /// # Safety
+    ///
+    /// As the type invariant says.
+    unsafe fn new(sk: &'a Sk<T>) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self(sk)
+    }
+
+    /// The socket.
+    pub fn sk(self) -> &'a Sk<T> {
+        self.0
+    }
+
+    /// What the socket keeps, without a lock and without counting.
+    pub fn kept(self) -> Option<&'a <T::Kept as Handle>::Target> {
+        let kept = self.0.extra().kept.load(Ordering::Acquire);
+        // SAFETY: From `into_raw`, whose reference is not dropped before `release` has begun.
+        unsafe { kept.cast::<<T::Kept as Handle>::Target>().as_ref() }
     }
 }
 
@@ -342,6 +395,38 @@ impl<T: Socket> Sk<T> {
     /// What kind of socket it is.
     pub fn kind(&self) -> Kind {
         self.extra().kind
+    }
+
+    /// Keeps something for calls ([`Call::kept`]) until just before [`Socket::release`]; until the
+    /// socket is destroyed, if that is never called. Nothing happens if something is kept already.
+    pub fn keep(&self, value: T::Kept) {
+        let value = value.into_raw();
+        let old = self.extra().kept.compare_exchange(
+            core::ptr::null_mut(),
+            value.as_ptr().cast(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if old.is_err() {
+            // SAFETY: From just above; nobody else has got it.
+            drop(unsafe { T::Kept::from_raw(value) });
+        }
+    }
+
+    /// Drops what is kept.
+    ///
+    /// # Safety
+    ///
+    /// There is no [`Call`], nor will there be one.
+    unsafe fn let_go(&self) {
+        let kept = self
+            .extra()
+            .kept
+            .swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if let Some(kept) = NonNull::new(kept) {
+            // SAFETY: From `into_raw`, and taken by us alone; nobody borrows it, as there is no call.
+            drop(unsafe { T::Kept::from_raw(kept.cast()) });
+        }
     }
 
     /// The namespace, which the socket keeps.

@@ -11,6 +11,7 @@ use super::consts::{
     poll, //
 };
 use super::{
+    Call,
     OpFlags,
     OptOut,
     OptVal,
@@ -45,7 +46,7 @@ unsafe fn sk<'a, T: Socket>(sock: *mut bindings::socket) -> Option<&'a Sk<T>> {
 }
 
 /// Runs an operation on the socket of a call.
-fn with<T: Socket>(sk: Option<&Sk<T>>, f: impl FnOnce(&Sk<T>) -> Result<c_int>) -> c_int {
+fn with<'a, T: Socket>(sk: Option<&'a Sk<T>>, f: impl FnOnce(&'a Sk<T>) -> Result<c_int>) -> c_int {
     match sk {
         Some(sk) => from_result(|| f(sk)),
         None => EINVAL.to_errno(),
@@ -88,6 +89,9 @@ mod op {
         let Some(this) = (unsafe { sk::<T>(sock) }) else {
             return 0;
         };
+        // SAFETY: This is called when the last reference to the file goes: no operation is in
+        // progress on the socket, and none will be called.
+        unsafe { this.let_go() };
         T::release(this);
         let sk = this.as_ptr();
         // SAFETY: `sock` and `sk` exist; the reference dropped is the one of the socket, which
@@ -187,14 +191,16 @@ mod op {
         let Some(sk) = (unsafe { sk::<T>(sock) }) else {
             return poll::ERR | poll::HUP;
         };
-        let mask = T::poll(sk);
+        // SAFETY: The operation of a socket which is not released while it is in progress.
+        let call = unsafe { Call::new(sk) };
+        let mask = T::poll(call);
         if mask & poll::OUT != 0 {
             return mask;
         }
         // Signals for room are sent only if asked for; then look again, as room may have come.
         // SAFETY: The sock exists.
         unsafe { bindings::sk_note_no_space(sk.as_ptr()) };
-        T::poll(sk)
+        T::poll(call)
     }
 
     pub(super) unsafe extern "C" fn ioctl<T: Socket>(
@@ -308,13 +314,15 @@ mod op {
         // SAFETY: By the requirements of this module.
         let this = unsafe { sk::<T>(sock) };
         with(this, |sk| {
+            // SAFETY: The operation of a socket which is not released while it is in progress.
+            let call = unsafe { Call::new(sk) };
             // SAFETY: The message of this call, which nobody else uses.
-            let result = T::sendmsg(sk, &mut unsafe { SendMsg::from_raw(msg) });
+            let result = T::sendmsg(call, &mut unsafe { SendMsg::from_raw(msg) });
             if result == Err(EAGAIN) {
                 // SAFETY: The sock exists.
                 unsafe { bindings::sk_note_no_space(sk.as_ptr()) };
                 // Room that came before the note was told to nobody.
-                if T::poll(sk) & poll::OUT != 0 {
+                if T::poll(call) & poll::OUT != 0 {
                     sk.wake_writable();
                 }
             }
@@ -331,8 +339,10 @@ mod op {
         // SAFETY: By the requirements of this module.
         let this = unsafe { sk::<T>(sock) };
         with(this, |sk| {
+            // SAFETY: The operation of a socket which is not released while it is in progress.
+            let call = unsafe { Call::new(sk) };
             // SAFETY: The message of this call, which nobody else uses.
-            length(T::recvmsg(sk, &mut unsafe {
+            length(T::recvmsg(call, &mut unsafe {
                 RecvMsg::from_raw(msg, flags)
             })?)
         })

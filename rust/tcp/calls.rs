@@ -26,7 +26,6 @@ use crate::sock::{
     UserArg,
     Whose, //
 };
-use core::num::NonZeroU64;
 use core::ptr::{
     self,
     NonNull, //
@@ -80,6 +79,12 @@ impl TcpSocket {
         self.unwatch();
         // SAFETY: The socket exists.
         to_result(unsafe { bindings::tcp_listen(self.sock(), backlog) })
+    }
+
+    /// Has at most one connection more than that wait to be accepted, from now on.
+    pub fn set_backlog(&self, backlog: u32) {
+        // SAFETY: The sock exists.
+        unsafe { bindings::tcp_set_backlog(self.sk(), backlog) }
     }
 
     /// Ends looking at the answer to an option that was offered.
@@ -347,62 +352,6 @@ impl TcpSocket {
         unsafe { bindings::tcp_poll(self.sock()) }
     }
 
-    /// The state of the connection, one of [`state`](crate::sock::state). May be called in events.
-    pub fn state(&self) -> u8 {
-        // SAFETY: The sock exists.
-        unsafe { bindings::sk_state(self.sk()) }
-    }
-
-    /// The pending error, positive, which stays pending; zero for none. May be called in events.
-    pub fn err(&self) -> i32 {
-        // SAFETY: The sock exists.
-        unsafe { bindings::sk_err(self.sk()) }
-    }
-
-    /// The pending error, which is taken. May be called in events.
-    pub fn take_err(&self) -> Result {
-        // SAFETY: The sock exists.
-        to_result(unsafe { bindings::sk_error(self.sk()) })
-    }
-
-    /// Which directions have ended. May be called in events.
-    pub fn shutdown_mask(&self) -> u8 {
-        // SAFETY: The field of a sock that exists.
-        unsafe { bindings::sk_shutdown(self.sk()).read_volatile() }
-    }
-
-    /// How many bytes may be read, about: the end of the stream counts one. May be called in events.
-    pub fn inq(&self) -> u32 {
-        // SAFETY: The sock exists.
-        unsafe { bindings::tcp_inq(self.sk()) }
-    }
-
-    /// The port on this host; 0 if there is none. May be called in events.
-    pub fn own_port(&self) -> u16 {
-        // SAFETY: The sock exists.
-        unsafe { bindings::tcp_own_port(self.sk()) }
-    }
-
-    /// Whether a program has attached a filter, which may drop what the peer sends. May be called in
-    /// events.
-    pub fn has_filter(&self) -> bool {
-        // SAFETY: The sock exists.
-        unsafe { bindings::tcp_has_filter(self.sk()) }
-    }
-
-    /// Whether so much of the send buffer is free that a waiting writer is to be told. May be called
-    /// in events.
-    pub fn has_room(&self) -> bool {
-        // SAFETY: The sock exists.
-        unsafe { bindings::tcp_has_room(self.sk()) }
-    }
-
-    /// The number of an urgent byte that has come and was not read. May be called in events.
-    pub fn urgent(&self) -> Option<NonZeroU64> {
-        // SAFETY: The sock exists.
-        NonZeroU64::new(unsafe { bindings::tcp_urgent(self.sk()) })
-    }
-
     /// Calls `f` with the sock locked, so that no event is in progress meanwhile, nor any other
     /// change of the connection. What holds for events holds for `f`.
     pub fn locked<R>(&self, f: impl FnOnce() -> R) -> R {
@@ -413,13 +362,6 @@ impl TcpSocket {
         // SAFETY: Locked above.
         unsafe { bindings::release_sock(sk) };
         result
-    }
-
-    /// How many bytes the peer has not acknowledged, a SYN or FIN counting one. May be called in
-    /// events.
-    pub fn unacked(&self) -> u32 {
-        // SAFETY: The sock exists.
-        unsafe { bindings::tcp_unacked(self.sk()) }
     }
 
     /// Sends small segments at once.

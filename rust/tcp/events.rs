@@ -2,7 +2,10 @@
 
 //! Callbacks of a TCP sock, passed on to an owner.
 
-use super::Inner;
+use super::{
+    Inner,
+    TcpSock, //
+};
 use crate::bindings;
 use crate::handle::{
     self,
@@ -17,25 +20,25 @@ use kernel::prelude::*;
 ///
 /// The calls come in softirqs or in process context, most with the inner socket locked, after the
 /// kernel's own callback. So they must not sleep, must not call methods of the inner
-/// [`TcpSocket`](super::TcpSocket) other than those which say that they may be called in events,
+/// [`TcpSocket`](super::TcpSocket) other than those of the [`TcpSock`] which they are given,
 /// and must not lock a socket. They may wake, use atomics and spin locks, and enqueue work.
 ///
 /// Nothing is said about what happened before attaching: look once after it.
 pub trait Events<P>: 'static {
     /// There is something to read, to accept, or an end of the stream.
-    fn data_ready(owner: &P);
+    fn data_ready(owner: &P, tcp: &TcpSock);
 
-    /// The connection is established, or ends.
-    fn state_change(owner: &P);
+    /// The connection is established, or ends. The inner socket is always locked.
+    fn state_change(owner: &P, tcp: &TcpSock);
 
     /// There is room to write again.
-    fn write_space(owner: &P);
+    fn write_space(owner: &P, tcp: &TcpSock);
 
     /// There is an error.
-    fn error(owner: &P);
+    fn error(owner: &P, tcp: &TcpSock);
 
     /// Whether a listener that answers the option answers that of this peer, too. Softirq.
-    fn answers(owner: &P, peer: IpAddr) -> bool;
+    fn answers(owner: &P, tcp: &TcpSock, peer: IpAddr) -> bool;
 }
 
 /// An owner of whatever type.
@@ -58,8 +61,8 @@ unsafe impl Sync for Owner {}
 struct Table {
     clone: unsafe fn(NonNull<c_void>),
     drop: unsafe fn(NonNull<c_void>),
-    event: unsafe fn(NonNull<c_void>, Event),
-    answers: unsafe fn(NonNull<c_void>, IpAddr) -> bool,
+    event: unsafe fn(NonNull<c_void>, &TcpSock, Event),
+    answers: unsafe fn(NonNull<c_void>, &TcpSock, IpAddr) -> bool,
 }
 
 #[derive(Clone, Copy)]
@@ -100,24 +103,24 @@ impl<P: Handle, H: Events<P>> TableOf<P, H> {
     /// # Safety
     ///
     /// As for `clone`.
-    unsafe fn event(ptr: NonNull<c_void>, event: Event) {
+    unsafe fn event(ptr: NonNull<c_void>, tcp: &TcpSock, event: Event) {
         // SAFETY: By the requirements of this function.
         let owner = unsafe { handle::borrow::<P>(ptr) };
         match event {
-            Event::DataReady => H::data_ready(&owner),
-            Event::StateChange => H::state_change(&owner),
-            Event::WriteSpace => H::write_space(&owner),
-            Event::Error => H::error(&owner),
+            Event::DataReady => H::data_ready(&owner, tcp),
+            Event::StateChange => H::state_change(&owner, tcp),
+            Event::WriteSpace => H::write_space(&owner, tcp),
+            Event::Error => H::error(&owner, tcp),
         }
     }
 
     /// # Safety
     ///
     /// As for `clone`.
-    unsafe fn answers(ptr: NonNull<c_void>, peer: IpAddr) -> bool {
+    unsafe fn answers(ptr: NonNull<c_void>, tcp: &TcpSock, peer: IpAddr) -> bool {
         // SAFETY: By the requirements of this function.
         let owner = unsafe { handle::borrow::<P>(ptr) };
-        H::answers(&owner, peer)
+        H::answers(&owner, tcp, peer)
     }
 }
 
@@ -130,14 +133,14 @@ impl Owner {
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, tcp: &TcpSock, event: Event) {
         // SAFETY: By the type invariant.
-        unsafe { (self.table.event)(self.ptr, event) }
+        unsafe { (self.table.event)(self.ptr, tcp, event) }
     }
 
-    pub(super) fn answers(&self, peer: IpAddr) -> bool {
+    pub(super) fn answers(&self, tcp: &TcpSock, peer: IpAddr) -> bool {
         // SAFETY: By the type invariant.
-        unsafe { (self.table.answers)(self.ptr, peer) }
+        unsafe { (self.table.answers)(self.ptr, tcp, peer) }
     }
 }
 
@@ -224,7 +227,8 @@ unsafe fn dispatch(
         unsafe { original(sk) };
     }
     if let Some(owner) = owner {
-        owner.tell(event);
+        // SAFETY: A TCP sock, which exists during its callback.
+        owner.tell(unsafe { TcpSock::from_ptr(sk) }, event);
     }
 }
 

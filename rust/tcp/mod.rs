@@ -12,6 +12,7 @@ mod calls;
 mod events;
 mod info;
 mod option;
+mod sock;
 
 pub use calls::{
     Connect,
@@ -24,6 +25,8 @@ pub use info::{
     Info,
     Settings, //
 };
+pub use sock::TcpSock;
+
 pub(crate) use option::{
     hook,
     set_option, //
@@ -34,6 +37,7 @@ use crate::handle::Handle;
 use crate::net::Net;
 use crate::sock::Family;
 use core::cell::UnsafeCell;
+use core::ops::Deref;
 use core::ptr::{
     self,
     NonNull, //
@@ -83,6 +87,8 @@ impl Drop for Subsystem {
         self.0.drain();
         // Callbacks that were about to be called when their sock was unhooked.
         crate::util::wait_for_readers();
+        // SAFETY: No socket is left that could connect.
+        unsafe { bindings::tcp_asking_end() };
     }
 }
 
@@ -342,6 +348,8 @@ impl TcpSocket {
             bindings::lock_sock(sk);
             bindings::tcp_unhook(sk, &events::OURS, saved);
             bindings::release_sock(sk);
+            // As in `release`: programs of control groups have seen it come.
+            bindings::tcp_cgroup_release(sk);
             bindings::sock_release(sock.as_ptr());
         }
     }
@@ -370,6 +378,15 @@ impl TcpSocket {
     /// without the socket's lock, as errors can be.
     pub fn detach(&self) {
         self.inner().swap_owner(None);
+    }
+}
+
+impl Deref for TcpSocket {
+    type Target = TcpSock;
+
+    fn deref(&self) -> &TcpSock {
+        // SAFETY: A TCP sock, which exists while the socket is not released.
+        unsafe { TcpSock::from_ptr(self.sk()) }
     }
 }
 

@@ -430,7 +430,9 @@ unsafe fn answers(listener: *mut bindings::sock, req: *mut bindings::request_soc
     // SAFETY: The request exists as long as its packet; there is room for an address.
     unsafe { bindings::tcp_request_peer(req, pf, peer.as_mut_ptr()) };
     let peer = Ipv6Addr::from(peer).to_canonical();
-    owner.is_none_or(|owner| owner.answers(peer))
+    // SAFETY: The listener exists as long as the request.
+    let tcp = unsafe { super::TcpSock::from_ptr(listener) };
+    owner.is_none_or(|owner| owner.answers(tcp, peer))
 }
 
 /// # Safety

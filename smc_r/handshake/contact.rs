@@ -54,7 +54,7 @@ impl Handshake {
                     self.equip(&mut state.draft)
                 }
             }
-            Machine::Tcp { .. } | Machine::Over => None,
+            Machine::Tcp | Machine::Over => None,
         };
         // Without an answer we are woken when there may be one.
         let Some(answer) = answer else {
@@ -64,7 +64,7 @@ impl Handshake {
         let late = match &mut state.machine {
             Machine::Client(client) => client.handle_contact(answer, now()).is_err(),
             Machine::Server(server) => server.handle_contact(answer, now()).is_err(),
-            Machine::Tcp { .. } | Machine::Over => true,
+            Machine::Tcp | Machine::Over => true,
         };
         if late || !matches!(answer, Contact::First(_) | Contact::Subsequent(_)) {
             self.give_up(&mut state.draft, true);

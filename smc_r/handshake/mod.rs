@@ -22,14 +22,14 @@ use kapi::{
     new_spinlock_bh,
     sock::state as tcp_state,
     spinlock_bh::SpinLockBh,
-    tcp::TcpSocket,
+    tcp::{TcpSock, TcpSocket},
     workqueue::{self, DelayedWork}, //
 };
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{Atomic, Full, Relaxed},
         Arc,
         Mutex, //
     },
@@ -78,6 +78,11 @@ pub(crate) struct Handshake {
     listener: Option<Arc<Listener>>,
     /// Why the connection may not use SMC, if it was decided beforehand.
     refusal: Option<Diagnosis>,
+    /// Our SYN carries the option; always true of a server, whose client has sent it as well.
+    smc: bool,
+    /// Somebody decides what follows TCP's own handshake: the work item, who cancels, or the event.
+    /// See [`Handshake::claim`].
+    claimed: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     /// How the LLC exchange of a first contact ended.
@@ -99,9 +104,7 @@ impl workqueue::Handler<Arc<Handshake>> for Run {
 /// Where the rendezvous is.
 enum Machine {
     /// TCP is not connected yet, or it is not decided what follows.
-    Tcp {
-        smc: bool,
-    },
+    Tcp,
     Client(KBox<Client>),
     Server(KBox<Server>),
     Over,
@@ -167,16 +170,15 @@ impl Handshake {
         Self::new(sk, tcp, None, offered, refusal)
     }
 
-    /// The server's rendezvous on a connection that was just accepted. `negotiated`: both sides
+    /// The server's rendezvous on a connection that was just accepted, and on which both sides have
     /// sent the option. `refusal`: as for a client.
     pub(crate) fn server(
         sk: SocketRef,
         tcp: Arc<TcpSocket>,
         listener: Arc<Listener>,
-        negotiated: bool,
         refusal: Option<Diagnosis>,
     ) -> Result<Arc<Self>> {
-        Self::new(sk, tcp, Some(listener), negotiated, refusal)
+        Self::new(sk, tcp, Some(listener), true, refusal)
     }
 
     fn new(
@@ -192,9 +194,11 @@ impl Handshake {
                 tcp,
                 listener,
                 refusal,
+                smc,
+                claimed: Atomic::new(0),
                 state <- new_mutex!(
                     State {
-                        machine: Machine::Tcp { smc },
+                        machine: Machine::Tcp,
                         draft: Draft::default(),
                         choosing: false,
                         outgoing: None,
@@ -233,6 +237,10 @@ impl Handshake {
     /// is held; the work item takes none of these.
     pub(crate) fn cancel(self: &Arc<Self>) {
         let mut state = self.state.lock();
+        if matches!(state.machine, Machine::Tcp) && !self.claim() {
+            // Decided by an event, which may be at it still: with the lock of its socket held.
+            self.tcp.locked(|| state.machine = Machine::Over);
+        }
         if !matches!(state.machine, Machine::Over) {
             self.note_impatience(&state);
             state.machine = Machine::Over;
@@ -243,11 +251,23 @@ impl Handshake {
         self.work.cancel_sync();
     }
 
+    /// The state of TCP has changed. The inner socket is locked; softirq.
+    pub(crate) fn tcp_changed(self: &Arc<Self>, tcp: &TcpSock) {
+        if !self.fell_back_at_once(tcp) {
+            self.kick();
+        }
+    }
+
+    /// Whether the caller is the one to decide what follows TCP's own handshake. Once yes, for one.
+    fn claim(&self) -> bool {
+        self.claimed.cmpxchg(0, 1, Full).is_ok()
+    }
+
     fn run(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let deadline = loop {
-            if let Machine::Tcp { smc } = state.machine {
-                if self.tcp_decided(&mut state, smc).is_break() {
+            if matches!(state.machine, Machine::Tcp) {
+                if self.tcp_decided(&mut state).is_break() {
                     return;
                 }
             }
@@ -265,29 +285,23 @@ impl Handshake {
     }
 
     /// Looks at TCP: is it connected, and does SMC follow? Breaks if there is nothing more to do.
-    fn tcp_decided(self: &Arc<Self>, state: &mut State, smc: bool) -> ControlFlow<()> {
-        match self.tcp.state() {
-            tcp_state::SYN_SENT | tcp_state::SYN_RECV => return ControlFlow::Break(()),
-            // TCP hands out such a connection, with what it has received and its error.
-            tcp_state::CLOSE if self.listener.is_some() && !smc => {}
-            tcp_state::CLOSE => {
-                let error = self.tcp.take_err().err().unwrap_or(ECONNABORTED);
-                self.failed(state, error);
-                return ControlFlow::Break(());
-            }
-            _ => {}
+    fn tcp_decided(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
+        let tcp = self.tcp.state();
+        if matches!(tcp, tcp_state::SYN_SENT | tcp_state::SYN_RECV) {
+            return ControlFlow::Break(());
         }
-        if !smc || !self.negotiated() {
-            let reason = if let Some(reason) = self.refusal {
-                reason
-            } else if self.sk.never_smc.load(Relaxed) != 0 {
-                Diagnosis::SOCKET_OPTION
-            } else if smc || self.listener.is_some() || self.sk.ns.offers_smc() {
-                Diagnosis::PEER_NOT_CAPABLE
-            } else {
-                Diagnosis::NO_SMC_R_DEVICE
-            };
-            self.fell_back(state, reason, None);
+        if !self.claim() {
+            // An event was faster, and does the rest.
+            state.machine = Machine::Over;
+            return ControlFlow::Break(());
+        }
+        if tcp == tcp_state::CLOSE {
+            let error = self.tcp.take_err().err().unwrap_or(ECONNABORTED);
+            self.failed(state, error);
+            return ControlFlow::Break(());
+        }
+        if !self.is_negotiated() {
+            self.fell_back(state, self.no_smc_reason(), None);
             return ControlFlow::Break(());
         }
         match self.start(state) {
@@ -346,9 +360,23 @@ impl Handshake {
         };
     }
 
-    fn negotiated(&self) -> bool {
+    /// Whether both sides have sent the option. Any context, once TCP is connected.
+    fn is_negotiated(&self) -> bool {
         // A child was asked when it was accepted.
-        self.listener.is_some() || self.tcp.option_negotiated()
+        self.smc && (self.listener.is_some() || self.tcp.option_negotiated())
+    }
+
+    /// Client: why a connection without the option on both sides is plain TCP. Any context.
+    fn no_smc_reason(&self) -> Diagnosis {
+        if let Some(reason) = self.refusal {
+            reason
+        } else if self.sk.never_smc.load(Relaxed) != 0 {
+            Diagnosis::SOCKET_OPTION
+        } else if self.smc || self.sk.ns.offers_smc() {
+            Diagnosis::PEER_NOT_CAPABLE
+        } else {
+            Diagnosis::NO_SMC_R_DEVICE
+        }
     }
 
     /// Gives the machine everything there is and does what it wants. Breaks when there is nothing
@@ -506,7 +534,7 @@ impl Machine {
         match self {
             Self::Client(client) => Some(&mut **client),
             Self::Server(server) => Some(&mut **server),
-            Self::Tcp { .. } | Self::Over => None,
+            Self::Tcp | Self::Over => None,
         }
     }
 }

@@ -9,7 +9,8 @@ use kapi::{
         ENOTCONN,
         EPROTO, //
     },
-    tcp::Stage,
+    sock::state as tcp_state,
+    tcp::{Stage, TcpSock}, //
 };
 use kernel::{
     prelude::*,
@@ -40,6 +41,7 @@ use super::{
 use crate::{
     clock::now,
     conn::{self, Connection, Parts, PeerBuffer},
+    events,
     group::Buffers,
     peers::Key,
     shown::Shown,
@@ -155,16 +157,42 @@ impl Handshake {
     ) {
         state.machine = Machine::Over;
         self.give_up(&mut state.draft, true);
-        self.sk.set_fallback(reason, peer);
         let address = self.tcp.peer_addr().ok();
+        let address = address.and_then(|addr| Some((addr.ip()?, addr.port())));
         let sk = &self.sk;
+        sk.set_fallback(reason, peer);
         sk.ns
-            .fell_back(sk.net(), self.side(), reason, peer, address.as_ref());
+            .fell_back(sk.net(), self.side(), reason, peer, address);
         // Options may have been set since the connect began.
-        self.tcp.inherit_from(&self.sk, Stage::All);
-        self.sk.set_state(sk_state::ACTIVE);
-        self.sk.set_phase(Phase::Fallback);
+        self.tcp.inherit_from(sk, Stage::All);
+        sk.set_state(sk_state::ACTIVE);
+        sk.set_phase(Phase::Fallback);
         self.finished(true);
+    }
+
+    /// The same at once when TCP is connected, if nothing is left to be asked: no work item has to
+    /// run, and nobody is woken twice. False if [`Handshake::run`] has to see to it.
+    ///
+    /// The inner socket is locked, so that no call of the program gets in between; softirq.
+    pub(super) fn fell_back_at_once(self: &Arc<Self>, tcp: &TcpSock) -> bool {
+        let sk = &self.sk;
+        if tcp.state() != tcp_state::ESTABLISHED || self.is_negotiated() || events::wanted(&sk.ns) {
+            return false;
+        }
+        if !self.claim() {
+            return false;
+        }
+        let reason = self.no_smc_reason();
+        sk.set_fallback(reason, None);
+        let (peer, _) = tcp.peer();
+        sk.ns.stats.fallback(self.side(), reason, Some(peer));
+        sk.set_state(sk_state::ACTIVE);
+        // In this order: an option that is set after the copy finds plain TCP, and is copied by who
+        // sets it.
+        sk.set_phase(Phase::Fallback);
+        tcp.inherit_locked(sk);
+        self.finished(true);
+        true
     }
 
     /// The peer and the service's port.

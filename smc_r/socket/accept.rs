@@ -4,9 +4,18 @@
 //!
 //! The inner socket listens. Each TCP connection that it accepts becomes a child socket with a
 //! rendezvous of its own, and enters the queue of the listener once that has decided. Nothing is
-//! held while a child waits for its peer, so a client that stays silent delays nobody.
+//! held while a child waits for its peer, so a client that stays silent delays nobody. Without the
+//! option there is nothing to wait for: such a child is plain TCP as soon as it is accepted.
+//!
+//! # The backlog
+//!
+//! Children that wait for the program count as TCP's own queue does: TCP is told how much room is
+//! left ([`Queue::tell`]), and drops SYNs when there is none, as for any listener. Those in their
+//! rendezvous do not count there, or silent clients would keep others away; but while the room for
+//! them is spoken for, clients are not answered the option ([`Listener::has_place`]), as one who
+//! waits for a message of ours would give up before it gets its turn.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use kapi::{
     errno::{
@@ -18,7 +27,7 @@ use kapi::{
     new_work,
     sock::{OpFlags, Sk},
     spinlock_bh::SpinLockBh,
-    tcp::{Stage, TcpSocket},
+    tcp::{Stage, TcpSock, TcpSocket},
     util::now_ms,
     workqueue::{self, DelayedWork, Work}, //
 };
@@ -32,9 +41,9 @@ use smc_proto::wire::Diagnosis;
 use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
-/// Most children of one listener that are in their rendezvous at once. A flood of clients that say
-/// nothing is held in check by this and by the deadline of each.
-const MAX_PENDING: u32 = 4096;
+/// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
+/// of clients that say nothing is held in check by this and by the deadline of each.
+const MAX_PENDING: usize = 4096;
 
 /// How many children in their rendezvous mean congestion, for listeners that are to limit it
 /// (`SMC_LIMIT_HS`): new clients are not answered the option then, and are plain TCP, until the
@@ -47,8 +56,6 @@ const RETRY: u32 = 100;
 /// The listening side of a socket.
 #[pin_data]
 pub(crate) struct Listener {
-    /// Connections wanted in the queue at most, as `listen(2)` was told.
-    backlog: AtomicU32,
     /// Clients are not answered the option for the time being.
     congested: AtomicBool,
     #[pin]
@@ -63,6 +70,10 @@ pub(crate) struct Listener {
 
 /// Children on their way to the program.
 struct Queue {
+    /// The socket that listens, until the listener ends.
+    tcp: Option<Arc<TcpSocket>>,
+    /// How many may wait for the program, and one more, as `listen(2)` was told.
+    backlog: usize,
     /// Decided, in the order of their decision; next one at the front.
     ready: KVVec<SocketRef>,
     /// Connected, and held back until they have data (`TCP_DEFER_ACCEPT`), or for so long
@@ -71,6 +82,38 @@ struct Queue {
     /// In their rendezvous.
     pending: KVVec<SocketRef>,
     closed: bool,
+}
+
+impl Queue {
+    /// How many wait for the program.
+    fn waiting(&self) -> usize {
+        self.ready.len() + self.deferred.len()
+    }
+
+    /// How many may wait for the program here; one more may with TCP. Without a backlog it would be
+    /// none, and nobody could ever use SMC.
+    fn limit(&self) -> usize {
+        self.backlog.max(1)
+    }
+
+    /// Tells TCP how much room there is left. After each change of the number that waits.
+    fn tell(&self) {
+        if let Some(tcp) = &self.tcp {
+            let left = self.backlog.saturating_sub(self.waiting());
+            tcp.set_backlog(u32::try_from(left).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Makes room for one child more, wherever it goes, so that moving on cannot fail.
+    fn reserve(&mut self) -> Result {
+        let total = self.waiting() + self.pending.len() + 1;
+        let spare = total.saturating_sub(self.ready.len());
+        self.ready.reserve(spare, GFP_ATOMIC)?;
+        let spare = total.saturating_sub(self.deferred.len());
+        self.deferred.reserve(spare, GFP_ATOMIC)?;
+        self.pending.reserve(1, GFP_ATOMIC)?;
+        Ok(())
+    }
 }
 
 struct AcceptWork;
@@ -82,13 +125,14 @@ impl workqueue::Handler<Arc<Listener>> for AcceptWork {
 }
 
 impl Listener {
-    fn new(sk: SocketRef, backlog: u32) -> Result<Arc<Self>> {
+    fn new(sk: SocketRef, tcp: Arc<TcpSocket>, backlog: usize) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                backlog: AtomicU32::new(backlog),
                 congested: AtomicBool::new(false),
                 queue <- new_spinlock_bh!(
                     Queue {
+                        tcp: Some(tcp),
+                        backlog,
                         ready: KVVec::new(),
                         deferred: KVVec::new(),
                         pending: KVVec::new(),
@@ -118,9 +162,17 @@ impl Listener {
 
     fn has_room(&self) -> bool {
         let queue = self.queue.lock();
-        let backlog = self.backlog.load(Ordering::Relaxed) as usize;
-        let waiting = queue.ready.len() + queue.deferred.len();
-        !queue.closed && waiting <= backlog && queue.pending.len() < MAX_PENDING as usize
+        !queue.closed && queue.waiting() < queue.limit() && queue.pending.len() < MAX_PENDING
+    }
+
+    /// Whether there is a place in the queue for whoever is to be answered the option now, besides
+    /// all those who have come before. `tcp` is the socket that listens. Softirq.
+    pub(super) fn has_place(&self, tcp: &TcpSock) -> bool {
+        // The one who asks is among the requests.
+        let (queued, requests) = tcp.backlog();
+        let before = (queued as usize).saturating_add(requests as usize);
+        let queue = self.queue.lock();
+        before.saturating_add(queue.waiting() + queue.pending.len()) <= queue.limit()
     }
 
     /// Accepts what the inner socket has, as far as there is room. Work item.
@@ -184,6 +236,7 @@ impl Listener {
             }
             if let Ok((child, _)) = queue.deferred.remove(place) {
                 released |= queue.ready.push_within_capacity(child).is_ok();
+                queue.tell();
             }
             drop(queue);
             let teller = child.deferred_by.lock().take();
@@ -263,13 +316,10 @@ impl Listener {
         child
             .tells_left
             .store(owner.tells_left.load(Relaxed), Relaxed);
-        let handshake = Handshake::server(
-            child.clone(),
-            tcp.clone(),
-            self.clone(),
-            negotiated,
-            refusal,
-        )?;
+        if !negotiated {
+            return self.add_plain(owner, child, &tcp, refusal);
+        }
+        let handshake = Handshake::server(child.clone(), tcp.clone(), self.clone(), refusal)?;
         *child.handshake.lock() = Some(handshake.clone());
         let result = self.enlist(&child);
         if result.is_err() {
@@ -286,17 +336,61 @@ impl Listener {
 
     /// Puts a child among those that are in their rendezvous.
     fn enlist(&self, child: &SocketRef) -> Result {
-        // Room for all places, so that moving on cannot fail.
         let mut queue = self.queue.lock();
         if queue.closed {
             return Err(ECONNABORTED);
         }
-        let total = queue.ready.len() + queue.deferred.len() + queue.pending.len() + 1;
-        let spare = total.saturating_sub(queue.ready.len());
-        queue.ready.reserve(spare, GFP_ATOMIC)?;
-        let spare = total.saturating_sub(queue.deferred.len());
-        queue.deferred.reserve(spare, GFP_ATOMIC)?;
+        queue.reserve()?;
         queue.pending.push(child.clone(), GFP_ATOMIC)?;
+        Ok(())
+    }
+
+    /// Hands out a child that is plain TCP from the start. TCP has waited for its data, if it was to
+    /// (`TCP_DEFER_ACCEPT`); one that is reset already is handed out with what it has received and
+    /// its error, as TCP does.
+    fn add_plain(
+        &self,
+        owner: &SocketRef,
+        child: SocketRef,
+        tcp: &TcpSocket,
+        refusal: Option<Diagnosis>,
+    ) -> Result {
+        let reason = if let Some(reason) = refusal {
+            reason
+        } else if owner.never_smc.load(Relaxed) != 0 {
+            Diagnosis::SOCKET_OPTION
+        } else if tcp.option_refused() && !owner.ns.offers_smc() {
+            Diagnosis::NO_SMC_R_DEVICE
+        } else {
+            Diagnosis::PEER_NOT_CAPABLE
+        };
+        child.set_fallback(reason, None);
+        owner
+            .ns
+            .fell_back(owner.net(), Side::Server, reason, None, Some(tcp.peer()));
+        tcp.inherit_from(&child, Stage::All);
+        child.set_state(sk_state::ACTIVE);
+        child.set_phase(Phase::Fallback);
+        // Before others get at it, who may close it. An event has nobody to wake so far.
+        tcp.attach::<_, InnerEvents>(child.clone());
+        let result = self.hand_out(child);
+        match result {
+            Ok(()) => owner.wake_readable(),
+            // It and its inner socket hold each other.
+            Err(_) => tcp.detach(),
+        }
+        result
+    }
+
+    /// Puts a child among those for the program.
+    fn hand_out(&self, child: SocketRef) -> Result {
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(ECONNABORTED);
+        }
+        queue.reserve()?;
+        queue.ready.push(child, GFP_ATOMIC)?;
+        queue.tell();
         Ok(())
     }
 
@@ -308,14 +402,15 @@ impl Listener {
             // From now on it tells us of data; what is there already is seen below.
             *child.deferred_by.lock() = Some(self.clone());
         }
-        let gone = {
+        let (gone, was_full) = {
             let mut queue = self.queue.lock();
+            let was_full = queue.pending.len() >= MAX_PENDING;
             let place = queue
                 .pending
                 .iter()
                 .position(|other| core::ptr::eq(&**other, &**child));
             let taken = place.and_then(|place| queue.pending.remove(place).ok());
-            match taken {
+            let gone = match taken {
                 // There is room: it was reserved when the child came.
                 Some(child) if ok => match deferred {
                     Some(until) => queue
@@ -326,17 +421,20 @@ impl Listener {
                     None => queue.ready.push_within_capacity(child).err().map(|e| e.0),
                 },
                 other => other,
-            }
+            };
+            queue.tell();
+            (gone, was_full)
         };
         drop(gone);
-        if deferred.is_some() {
+        if deferred.is_none() {
+            if let Some(owner) = self.owner.lock().as_ref() {
+                owner.wake_readable();
+            }
+        }
+        // Others may have waited for its place.
+        if deferred.is_some() || was_full || self.congested.load(Ordering::Relaxed) {
             self.kick();
-            return;
         }
-        if let Some(owner) = self.owner.lock().as_ref() {
-            owner.wake_readable();
-        }
-        self.kick();
     }
 }
 
@@ -360,12 +458,15 @@ pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
     let tcp = sk.tcp()?;
     let limit = u32::try_from(backlog)
         .unwrap_or(u32::MAX)
-        .min(sk.ns.somaxconn());
+        .min(sk.ns.somaxconn()) as usize;
     match sk.phase() {
         Phase::Listening => {
             tcp.listen(backlog)?;
             if let Some(listener) = sk.listener.lock().as_ref() {
-                listener.backlog.store(limit, Ordering::Relaxed);
+                let mut queue = listener.queue.lock();
+                queue.backlog = limit;
+                queue.tell();
+                drop(queue);
                 listener.kick();
             }
             return Ok(());
@@ -373,7 +474,7 @@ pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
         Phase::Idle => {}
         _ => return Err(EINVAL),
     }
-    let listener = Listener::new(sk.into(), limit)?;
+    let listener = Listener::new(sk.into(), tcp.clone(), limit)?;
     tcp.inherit_from(sk, Stage::Traffic);
     tcp.answer_option(sk.never_smc.load(Relaxed) == 0)?;
     *sk.listener.lock() = Some(listener.clone());
@@ -384,6 +485,7 @@ pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
         sk.set_phase(Phase::Idle);
         sk.listener.lock().take();
         listener.owner.lock().take();
+        listener.queue.lock().tcp.take();
         return Err(error);
     }
     sk.set_state(sk_state::LISTEN);
@@ -404,9 +506,17 @@ pub(super) fn accept(sk: &Sk<SmcSocket>, flags: OpFlags) -> Result<SocketRef> {
         if queue.closed {
             return Some(Err(EINVAL));
         }
-        queue.ready.remove(0).ok().map(Ok)
+        let child = queue.ready.remove(0).ok()?;
+        queue.tell();
+        Some(Ok(child))
     })??;
-    listener.kick();
+    if let Ok(tcp) = child.tcp() {
+        child.keep(tcp);
+    }
+    // It may wait for the place that was just left.
+    if sk.tcp().is_ok_and(|tcp| tcp.backlog().0 != 0) {
+        listener.kick();
+    }
     Ok(child)
 }
 
@@ -416,10 +526,11 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
     let Some(listener) = sk.listener.lock().take() else {
         return Orphans::default();
     };
-    let (ready, deferred, pending) = {
+    let (_tcp, ready, deferred, pending) = {
         let mut queue = listener.queue.lock();
         queue.closed = true;
         (
+            queue.tcp.take(),
             core::mem::replace(&mut queue.ready, KVVec::new()),
             core::mem::replace(&mut queue.deferred, KVVec::new()),
             core::mem::replace(&mut queue.pending, KVVec::new()),

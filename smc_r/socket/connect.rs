@@ -155,7 +155,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
         sk.set_phase(Phase::Idle);
         return Err(error);
     }
-    handshake.kick();
+    // What follows is up to the events, which have been told of since before the SYN.
     Ok(())
 }
 

@@ -11,18 +11,18 @@ use core::net::IpAddr;
 use kapi::{
     errno::from_number,
     sock::{state as tcp_state, RCV_SHUTDOWN, SHUTDOWN_MASK},
-    tcp, //
+    tcp::{self, TcpSock}, //
 };
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::{atomic::Relaxed, Arc};
 
 use super::{Phase, SmcSocket, SocketRef};
-use crate::{conn, peers::Key, stats::Side};
+use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Tag type: the forwarder.
 pub(crate) struct InnerEvents;
 
 impl tcp::Events<SocketRef> for InnerEvents {
-    fn data_ready(sk: &SocketRef) {
+    fn data_ready(sk: &SocketRef, tcp: &TcpSock) {
         match sk.phase() {
             Phase::Connecting => kick(sk),
             Phase::Listening => {
@@ -33,39 +33,43 @@ impl tcp::Events<SocketRef> for InnerEvents {
             }
             Phase::Accelerated => conn::tcp_event(sk),
             Phase::Fallback => {
-                urgent(sk);
+                urgent(sk, tcp);
                 sk.wake_readable();
             }
             Phase::Idle | Phase::Dead => {}
         }
     }
 
-    fn state_change(sk: &SocketRef) {
+    fn state_change(sk: &SocketRef, tcp: &TcpSock) {
         match sk.phase() {
-            Phase::Connecting => kick(sk),
+            Phase::Connecting => {
+                if let Some(handshake) = handshake(sk) {
+                    handshake.tcp_changed(tcp);
+                }
+            }
             Phase::Accelerated => conn::tcp_event(sk),
-            Phase::Fallback => fallback_changed(sk),
+            Phase::Fallback => fallback_changed(sk, tcp),
             Phase::Idle | Phase::Listening | Phase::Dead => {}
         }
     }
 
-    fn write_space(sk: &SocketRef) {
+    fn write_space(sk: &SocketRef, tcp: &TcpSock) {
         match sk.phase() {
             Phase::Connecting => kick(sk),
             // TCP calls at each acknowledgement while somebody waits. Told too early, whoever asked
             // for a signal would have used up the one they get.
-            Phase::Fallback if sk.tcp().is_ok_and(|tcp| tcp.has_room()) => sk.wake_writable(),
+            Phase::Fallback if tcp.has_room() => sk.wake_writable(),
             _ => {}
         }
     }
 
-    fn error(sk: &SocketRef) {
+    fn error(sk: &SocketRef, tcp: &TcpSock) {
         match sk.phase() {
             Phase::Connecting => kick(sk),
             Phase::Accelerated => conn::tcp_event(sk),
             Phase::Fallback => {
                 // The core looks for the error at the outer socket.
-                let error = sk.tcp().map_or(0, |tcp| tcp.err());
+                let error = tcp.err();
                 if error != 0 {
                     sk.set_err(from_number(error));
                     sk.shown_error.store(error, Relaxed);
@@ -76,29 +80,29 @@ impl tcp::Events<SocketRef> for InnerEvents {
         }
     }
 
-    fn answers(sk: &SocketRef, peer: IpAddr) -> bool {
-        let port = sk.tcp().ok().map(|tcp| tcp.own_port());
-        !sk.ns.avoids(&Key {
-            side: Side::Server,
-            address: peer,
-            port,
-        })
+    fn answers(sk: &SocketRef, tcp: &TcpSock, peer: IpAddr) -> bool {
+        let listener = sk.listener.lock().clone();
+        // Who has nothing to speak SMC with would decline: a message there and one back for nothing.
+        sk.ns.offers_smc()
+            && listener.is_some_and(|listener| listener.has_place(tcp))
+            && !sk.ns.avoids(&Key {
+                side: Side::Server,
+                address: peer,
+                port: Some(tcp.own_port()),
+            })
     }
 }
 
 /// TCP signals urgent data to the owner of its own socket's file, and there is none.
-fn urgent(sk: &SocketRef) {
-    let news = sk.tcp().ok().and_then(|tcp| tcp.urgent());
+fn urgent(sk: &SocketRef, tcp: &TcpSock) {
+    let news = tcp.urgent();
     if news.is_some_and(|byte| sk.urgent_told.xchg(byte.get(), Relaxed) != byte.get()) {
         sk.send_sigurg();
     }
 }
 
 /// The same for the signals that go with a change of its state.
-fn fallback_changed(sk: &SocketRef) {
-    let Ok(tcp) = sk.tcp() else {
-        return;
-    };
+fn fallback_changed(sk: &SocketRef, tcp: &TcpSock) {
     let shut = tcp.shutdown_mask();
     match tcp.state() {
         tcp_state::ESTABLISHED => sk.wake_connected(),
@@ -113,10 +117,14 @@ fn fallback_changed(sk: &SocketRef) {
     }
 }
 
+/// The rendezvous under way.
+fn handshake(sk: &SmcSocket) -> Option<Arc<Handshake>> {
+    sk.handshake.lock().clone()
+}
+
 /// Lets the rendezvous look at what happened.
 fn kick(sk: &SmcSocket) {
-    let handshake = sk.handshake.lock().clone();
-    if let Some(handshake) = handshake {
+    if let Some(handshake) = handshake(sk) {
         handshake.kick();
     }
 }

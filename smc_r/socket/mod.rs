@@ -28,6 +28,7 @@ use kapi::{
     new_delayed_work,
     new_spinlock_bh,
     sock::{
+        Call,
         Kind,
         Names,
         OpFlags,
@@ -324,6 +325,10 @@ impl Socket for SmcSocket {
         lock: c"sk_lock-AF_SMC",
     };
 
+    /// The inner socket, for the calls that move data of plain TCP: they need no lock and count no
+    /// reference for it. A fallback is final, and the socket is not closed during a call.
+    type Kept = Arc<TcpSocket>;
+
     fn init(net: &Net, kind: Kind) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
             let ns = crate::netns::of(net)?;
@@ -336,6 +341,10 @@ impl Socket for SmcSocket {
         let doubled = |size: u32| i32::try_from(size.saturating_mul(2)).unwrap_or(i32::MAX);
         if let Ok(tcp) = sk.tcp() {
             tcp.inherit_created(sk);
+            // A child gets a file when it is accepted, or is closed without.
+            if sk.has_file() {
+                sk.keep(tcp);
+            }
         }
         sk.set_sndbuf(doubled(sk.ns.wmem()));
         sk.set_rcvbuf(doubled(sk.ns.rmem()));
@@ -366,8 +375,8 @@ impl Socket for SmcSocket {
         tcp.name(whose)
     }
 
-    fn poll(sk: &Sk<Self>) -> u32 {
-        poll::poll(sk)
+    fn poll(call: Call<'_, Self>) -> u32 {
+        poll::poll(call)
     }
 
     fn ioctl(sk: &Sk<Self>, cmd: u32, arg: UserArg) -> Result<c_int> {
@@ -390,12 +399,12 @@ impl Socket for SmcSocket {
         options::get(sk, level, name, out)
     }
 
-    fn sendmsg(sk: &Sk<Self>, message: &mut SendMsg<'_>) -> Result<usize> {
-        send::sendmsg(sk, message)
+    fn sendmsg(call: Call<'_, Self>, message: &mut SendMsg<'_>) -> Result<usize> {
+        send::sendmsg(call, message)
     }
 
-    fn recvmsg(sk: &Sk<Self>, message: &mut RecvMsg<'_>) -> Result<usize> {
-        recv::recvmsg(sk, message)
+    fn recvmsg(call: Call<'_, Self>, message: &mut RecvMsg<'_>) -> Result<usize> {
+        recv::recvmsg(call, message)
     }
 
     fn set_peek_off(sk: &Sk<Self>, value: i32) -> Result {

@@ -2,18 +2,18 @@
 
 //! `poll(2)` and friends. The caller has already registered with the socket's wait queue.
 
-use kapi::sock::{poll as bits, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN};
+use kapi::sock::{poll as bits, Call, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN};
 
 use super::{settle_error, Phase, SmcSocket};
 use crate::conn;
 
 /// The events that are true now. Any context that may take spin locks.
-pub(super) fn poll(sk: &Sk<SmcSocket>) -> u32 {
+pub(super) fn poll(call: Call<'_, SmcSocket>) -> u32 {
+    let sk = call.sk();
     match sk.phase() {
         Phase::Fallback => {
-            let tcp = sk.tcp();
-            let mask = tcp.map_or(bits::HUP, |tcp| {
-                settle_error(sk, &tcp);
+            let mask = call.kept().map_or(bits::HUP, |tcp| {
+                settle_error(sk, tcp);
                 tcp.poll()
             });
             mask | error_bit(sk)

@@ -10,7 +10,7 @@ use kapi::{
         EINVAL,
         ENOTCONN, //
     },
-    sock::{msg, RecvMsg, Sk, SockLock, Timeo, RCV_SHUTDOWN},
+    sock::{msg, Call, RecvMsg, Sk, SockLock, Timeo, RCV_SHUTDOWN},
     tcp::TcpSocket,
     util::spin_until, //
 };
@@ -24,18 +24,19 @@ use super::{send, with_error_of, Phase, SmcSocket};
 use crate::conn;
 
 /// `recvmsg(2)`.
-pub(super) fn recvmsg(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+pub(super) fn recvmsg(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    let sk = call.sk();
     if message.flags() & msg::ERRQUEUE != 0 {
         return notice(sk, message);
     }
     match sk.phase() {
         Phase::Accelerated if message.flags() & msg::OOB != 0 => urgent(sk, message),
         Phase::Accelerated => accelerated(sk, message),
-        Phase::Fallback => plain(sk, message),
+        Phase::Fallback => plain(call, message),
         Phase::Connecting | Phase::Idle if message.flags() & msg::OOB != 0 => Err(EINVAL),
         Phase::Connecting => {
             send::connected(sk, message.nonblock())?;
-            recvmsg(sk, message)
+            recvmsg(call, message)
         }
         // After a connect that came to nothing, the stream has ended.
         Phase::Idle if sk.has_failed() => sk.take_err().map(|()| 0),
@@ -55,12 +56,13 @@ fn notice(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 }
 
 /// Receives from the inner socket.
-fn plain(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
-    let tcp = sk.tcp()?;
+fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    let sk = call.sk();
+    let tcp = call.kept().ok_or(ENOTCONN)?;
     if sk.may_cross.load(Relaxed) != 0 {
-        skip_crossed_decline(sk, &tcp, message.nonblock())?;
+        skip_crossed_decline(sk, tcp, message.nonblock())?;
     }
-    let result = with_error_of(sk, &tcp, || tcp.forward_recv(message));
+    let result = with_error_of(sk, tcp, || tcp.forward_recv(message));
     if sk.peek_off().is_some() {
         sk.store_peek_off(tcp.peek_off());
     }

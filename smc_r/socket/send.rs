@@ -6,8 +6,11 @@
 //! blocking call returns when all of it is there, as TCP's does.
 
 use kapi::{
-    errno::EINVAL,
-    sock::{msg, Completion, SendMsg, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
+    errno::{
+        EINVAL,
+        ENOTCONN, //
+    },
+    sock::{msg, Call, Completion, SendMsg, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
     util::send_sigpipe, //
 };
 use kernel::prelude::*;
@@ -17,17 +20,18 @@ use super::{connect, with_error_of, Phase, SmcSocket};
 use crate::conn;
 
 /// `sendmsg(2)`.
-pub(super) fn sendmsg(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
+pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
+    let sk = call.sk();
     match sk.phase() {
         Phase::Accelerated => accelerated(sk, message),
         Phase::Fallback => {
-            let tcp = sk.tcp()?;
-            with_error_of(sk, &tcp, || tcp.forward_send(message))
+            let tcp = call.kept().ok_or(ENOTCONN)?;
+            with_error_of(sk, tcp, || tcp.forward_send(message))
         }
         Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
         Phase::Connecting => {
             connected(sk, message.nonblock())?;
-            sendmsg(sk, message)
+            sendmsg(call, message)
         }
         Phase::Idle | Phase::Listening | Phase::Dead => {
             let error = sk.take_err().err().unwrap_or(EPIPE);

@@ -9,6 +9,7 @@ import struct
 
 from . import raw
 from .connecting import limit
+from .harness import pattern
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 RESET = struct.pack("ii", 1, 0)
@@ -111,6 +112,25 @@ def backlog_overflow(t):
         t.do("accept", lambda: raw.accept4(listening) > 2)
     for client in clients:
         t.poll("poll", client, 4)
+
+
+def backlog_full(t):
+    """Who comes when the queue is full waits for a place, for longer than a rendezvous may take; who
+    has the last one is connected, and stays so."""
+    listening = t.listener(backlog=2)
+    clients = [t.socket() for _ in range(3)]
+    for client in clients:
+        t.do("connect", client.connect, listening.getsockname())
+    clients += connecting(t, listening, 1)
+    t.until(lambda: False, 7)
+    for client in clients:
+        t.poll("poll", client)
+        t.error_of("SO_ERROR", client)
+    for number in range(4):
+        fd = raw.accept4(listening)
+        t.has(clients[number], 4, 10)
+        t.do("send", clients[number].send, pattern(5, number))
+        t.note("data", os.read(fd, 10))
 
 
 def listen_again(t):
@@ -286,7 +306,7 @@ def deferred(t):
 
 SCRIPTS = [
     accept_flags, accept_gives_the_address, accept_without_connection, accept_on_others, backlog,
-    backlog_overflow, listen_again, a_listener_is_no_connection, a_listener_is_shut,
+    backlog_overflow, backlog_full, listen_again, a_listener_is_no_connection, a_listener_is_shut,
     shutdown_wakes_accept, a_listener_closes, accepted_after_its_end, each_is_accepted_once,
     children_inherit, events_of_a_listener, signals_of_a_listener, deferred,
 ]
