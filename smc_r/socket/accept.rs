@@ -376,8 +376,12 @@ impl Listener {
         let result = self.hand_out(child);
         match result {
             Ok(()) => owner.wake_readable(),
-            // It and its inner socket hold each other.
-            Err(_) => tcp.detach(),
+            Err(_) => {
+                // It and its inner socket hold each other.
+                tcp.detach();
+                // Nobody will ever read what the peer sends.
+                tcp.abort(ECONNABORTED);
+            }
         }
         result
     }
