@@ -386,20 +386,61 @@ def ports_are_shared(t):
 
 
 def an_address_is_used_again(t):
-    """Which end's TCP keeps the port for a while is not told by who closes first."""
+    """Not while there is a connection. Which end's TCP keeps the port after that is not told by who closes first."""
     listening = t.listener()
     here = listening.getsockname()
     client, server = t.pair(listening=listening)
     listening.close()
     sock = t.socket("left")
     t.do("while connected", sock.bind, here)
-    server.close()
-    client.recv(1)
-    client.close()
-    t.until(lambda: False, 0.5)
     sock.setsockopt(SOL, socket.SO_REUSEADDR, 1)
-    t.do("with SO_REUSEADDR", sock.bind, here)
-    t.do("listen", sock.listen, 1)
+    t.do("if one of both has SO_REUSEADDR", sock.bind, here)
+    server.send(b"x")
+    t.do("recv", client.recv, 1)
+
+
+def an_address_is_used_again_at_once(t):
+    """SO_REUSEADDR is for servers that start again, whoever has closed first: what is left of connections
+    does not matter, a listener does."""
+    def reusing(sock):
+        sock.setsockopt(SOL, socket.SO_REUSEADDR, 1)
+    listening = t.listener(prepare=reusing)
+    here = listening.getsockname()
+    for first in "server", "client":
+        client, server = t.pair(listening=listening)
+        ends = (server, client) if first == "server" else (client, server)
+        ends[0].close()
+        ends[1].recv(1)
+        ends[1].close()
+        sock = t.socket("left")
+        reusing(sock)
+        t.do(f"closed by the {first} first", sock.bind, here)
+        t.do("while one listens", sock.listen, 1)
+        sock.close()
+    # One connection is left.
+    client, server = t.pair(listening=listening)
+    listening.close()
+    sock = t.socket("left")
+    reusing(sock)
+    t.do("with a connection", sock.bind, here)
+    t.do("listens again", sock.listen, 4)
+    second, other = t.pair(listening=sock)
+    for one in client, second:
+        one.send(b"x")
+    t.do("the old one", server.recv, 5)
+    t.do("the new one", other.recv, 5)
+
+
+def an_address_after_a_reset(t):
+    """Nothing is left of a connection that was reset."""
+    listening = t.listener()
+    here = listening.getsockname()
+    client, server = t.pair(listening=listening)
+    listening.close()
+    server.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    server.close()
+    t.do("bind", t.socket("left").bind, here)
+    t.do("recv", client.recv, 1)
 
 
 def names_in_every_state(t):
@@ -546,8 +587,8 @@ SCRIPTS = [
     connect_without_blocking, connect_interrupted, connect_restarted, connected_already,
     dissolve_fresh_and_bound, dissolve_while_connecting, dissolve_connected, dissolve_accepted,
     dissolve_listener, dissolve_after_reset, connect_after_the_end, bind_errors,
-    addresses_are_reused, ports_are_shared, an_address_is_used_again, names_in_every_state,
-    over_ipv6,
+    addresses_are_reused, ports_are_shared, an_address_is_used_again, an_address_is_used_again_at_once,
+    an_address_after_a_reset, names_in_every_state, over_ipv6,
     mapped_addresses, ipv6_only, wildcard_and_loopback, a_socket_connects_to_itself,
     bound_to_a_device, a_port_is_chosen_at_connect,
 ]

@@ -18,10 +18,13 @@ import traceback
 import zlib
 
 import nl
+from matrix import raw
 from suite import IPPROTO_SMC, uses_smc
 
-# tcp: TCP; fallen: ours, over cards without an RDMA device; smc: ours, accelerated.
-KINDS = "tcp", "fallen", "smc"
+# tcp: TCP; fallen: ours, over cards without an RDMA device; smc: ours, accelerated; native: the same as a
+# socket of the family AF_SMC.
+KINDS = "tcp", "fallen", "smc", "native"
+AF_SMC = 43
 # Seconds that a step may take before it counts as hanging.
 STEP = 25
 # How many scripts run at a time: most of them wait most of their time.
@@ -68,8 +71,9 @@ class Trace:
 
     def __init__(self, kind, number, out):
         self.kind, self.out = kind, out
-        self.card = "" if kind == "smc" else "1"
-        self.net = 0 if kind == "smc" else 1
+        self.smc = kind in ("smc", "native")
+        self.card = "" if self.smc else "1"
+        self.net = 0 if self.smc else 1
         self.ports = iter(range(FIRST_PORT + number * PORTS_PER_SCRIPT,
                                 FIRST_PORT + (number + 1) * PORTS_PER_SCRIPT))
         self.names, self.counts, self.threads, self.kept = {}, {}, [], []
@@ -220,9 +224,15 @@ class Trace:
 
     def socket(self, side="right", family=4):
         """A socket of the kind."""
+        inet = socket.AF_INET6 if family == 6 else socket.AF_INET
         with nl.inside(side):
-            sock = socket.socket(socket.AF_INET6 if family == 6 else socket.AF_INET,
-                                 socket.SOCK_STREAM, 0 if self.kind == "tcp" else IPPROTO_SMC)
+            if self.kind == "native":
+                # Python knows no addresses of the family, but those of the sockets are of IP.
+                made = raw.call("socket", AF_SMC, socket.SOCK_STREAM | socket.SOCK_CLOEXEC, family == 6)
+                sock = socket.socket(inet, socket.SOCK_STREAM, 0, made)
+            else:
+                protocol = 0 if self.kind == "tcp" else IPPROTO_SMC
+                sock = socket.socket(inet, socket.SOCK_STREAM, protocol)
         # What a program has dropped is closed at the end of the script only.
         self.kept.append(sock)
         return sock
@@ -250,7 +260,7 @@ class Trace:
         """Connections have to be what they are to be: the script fails otherwise."""
         for sock in socks if self.kind != "tcp" else ():
             smc, reason = uses_smc(sock)
-            assert smc == (self.kind == "smc"), f"{self.kind} is not: reason {reason:#x}"
+            assert smc == self.smc, f"{self.kind} is not: reason {reason:#x}"
 
     def pair(self, family=4, client=None, server=None, listening=None, addr=None):
         """Two ends of a connection, client first; functions prepare the sockets."""
@@ -372,6 +382,10 @@ def differences(expected, got):
     return found
 
 
+# Kinds by the names that the list of differences has for them.
+GROUPS = {"*": KINDS[1:], "smc": ("smc", "native"), "inet": ("fallen", "smc")}
+
+
 def read_list(path):
     """The reviewed differences: by case and kind, step to TCP's result, ours, and the reason."""
     listed = {}
@@ -383,7 +397,7 @@ def read_list(path):
             words = [word.strip() for word in line.split(" | ")]
             assert len(words) == 6 and all(words), f"line {number}: six fields, all with content"
             case, kinds, step, expected, got, reason = words
-            for kind in KINDS[1:] if kinds == "*" else kinds.split(","):
+            for kind in GROUPS.get(kinds) or kinds.split(","):
                 assert kind in KINDS[1:], f"line {number}: {kind}"
                 steps = listed.setdefault((case, kind), {})
                 assert step not in steps, f"line {number}: twice"

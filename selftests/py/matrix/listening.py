@@ -304,9 +304,47 @@ def deferred(t):
     t.do("recv", server.recv, 10)
 
 
+def the_order_of_accept(t):
+    """First come, first served, whoever closes, sends or goes meanwhile."""
+    listening = t.listener()
+    clients = []
+    for number in range(6):
+        client = t.socket()
+        client.connect(listening.getsockname())
+        client.send(bytes([number]))
+        clients.append(client)
+        # What the server still has to do for it is done.
+        t.until(lambda: False, 0.2)
+    clients[1].shutdown(socket.SHUT_WR)
+    clients[4].send(b"more")
+    t.until(lambda: False, 0.2)
+    for client in clients:
+        server, addr = listening.accept()
+        t.note("the next one", addr == client.getsockname())
+        t.note("its data", server.recv(1))
+    t.poll("no more", listening)
+
+
+def the_order_of_accept_and_resets(t):
+    """Who has gone keeps its place; what it sent can be read."""
+    listening = t.listener()
+    for number in range(3):
+        client = t.socket()
+        client.connect(listening.getsockname())
+        client.send(bytes([number]))
+        t.until(lambda: False, 0.2)
+        if number == 1:
+            client.close()
+            t.until(lambda: False, 0.2)
+    for _ in range(3):
+        server, _ = listening.accept()
+        t.do("data", server.recv, 5)
+
+
 SCRIPTS = [
     accept_flags, accept_gives_the_address, accept_without_connection, accept_on_others, backlog,
     backlog_overflow, backlog_full, listen_again, a_listener_is_no_connection, a_listener_is_shut,
     shutdown_wakes_accept, a_listener_closes, accepted_after_its_end, each_is_accepted_once,
-    children_inherit, events_of_a_listener, signals_of_a_listener, deferred,
+    children_inherit, events_of_a_listener, signals_of_a_listener, deferred, the_order_of_accept,
+    the_order_of_accept_and_resets,
 ]

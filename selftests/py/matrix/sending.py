@@ -292,6 +292,34 @@ def part_of_it(t):
     t.note("nothing more", t.number(server, SIOCINQ))
 
 
+def signals_in_other_calls(t):
+    """Calls that move data by other means, or several messages: interrupted, or with what they have done."""
+    client, server = t.pair()
+    there, here = os.pipe()
+    none, length = raw.ctypes.c_void_p(), raw.ctypes.c_size_t
+    seen = t.signal_soon()
+    t.do("recvmmsg", raw.recvmmsg, server, [3, 3])
+    client.send(b"abc")
+    t.arrived(server, 3)
+    seen += t.signal_soon()
+    t.do("recvmmsg with some", raw.recvmmsg, server, [3, 3])
+    seen += t.signal_soon()
+    t.do("peek for all", raw.recv, server, 10, raw.PEEK | raw.WAITALL)
+    client, server = small(t)
+    filled(t, client)
+    seen += t.signal_soon()
+    t.do("sendmmsg", raw.sendmmsg, client, [[(raw.buffer(b"x"), 1)], [(raw.buffer(b"y"), 1)]])
+    os.write(here, b"data")
+    seen += t.signal_soon()
+    t.do("splice into", raw.call, "splice", there, none, client.fileno(), none, length(4), 0)
+    with tempfile.TemporaryFile() as file:
+        file.write(b"data")
+        file.flush()
+        seen += t.signal_soon()
+        t.do("sendfile", raw.call, "sendfile", client.fileno(), file.fileno(), none, length(4))
+    t.note("signals", seen)
+
+
 def cut_off_while_sending(t):
     client, server = small(t)
     server.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -530,7 +558,7 @@ def held_back(t):
 SCRIPTS = [
     nothing_at_all, scatter_and_gather, many_messages, more_and_records, to_an_address,
     not_connected, after_shutdown, to_who_has_closed, to_who_has_reset, bad_pointers,
-    memory_that_ends, no_room, part_of_it, cut_off_while_sending, shut_while_sending,
+    memory_that_ends, no_room, part_of_it, signals_in_other_calls, cut_off_while_sending, shut_while_sending,
     blocking_sends_all, queues, files_are_sent, splice_into, splice_from, zerocopy,
     control_messages, held_back,
 ]
