@@ -10,6 +10,7 @@ use crate::net::Net;
 pub use crate::netlink::{
     Attr,
     Attrs,
+    Changes,
     Cursor,
     Kind,
     Writer, //
@@ -351,12 +352,22 @@ impl<'a> Dump<'a> {
         unsafe { crate::netlink::cursor(self.cb.as_ptr()) }
     }
 
+    /// Says how often the list has changed until now: to be called before each look at it. Where it
+    /// changes during a dump, the messages tell the reader (`NLM_F_DUMP_INTR`): nothing is missing that
+    /// was there all the time, but what was listed need not have been there at one and the same moment.
+    pub fn as_of(&mut self, changes: u32) {
+        // SAFETY: By the type invariant. Zero would stand for a list that never changes.
+        unsafe { (*self.cb.as_ptr()).seq = changes | 1 << 31 };
+    }
+
     /// Adds a message of the command `cmd`, which `f` fills. False if there was no room for it:
     /// nothing was added, and the caller should return.
     pub fn message(&mut self, cmd: u8, f: impl FnOnce(&mut Writer<'_>) -> Result) -> Result<bool> {
         if self.full {
             return Ok(false);
         }
+        // SAFETY: By the type invariant.
+        let (now, before) = unsafe { ((*self.cb.as_ptr()).seq, (*self.cb.as_ptr()).prev_seq) };
         // SAFETY: By the type invariant.
         let (family, seq, portid) = unsafe {
             (
@@ -365,10 +376,15 @@ impl<'a> Dump<'a> {
                 bindings::netlink_portid((*self.cb.as_ptr()).skb),
             )
         };
-        let flags = bindings::NLM_F_MULTI as c_int;
+        let mut flags = bindings::NLM_F_MULTI;
+        if before != 0 && before != now {
+            flags |= bindings::NLM_F_DUMP_INTR;
+        }
         // SAFETY: By the type invariant.
-        match unsafe { write(self.skb, family, portid, seq, flags, cmd, f) } {
+        match unsafe { write(self.skb, family, portid, seq, flags as c_int, cmd, f) } {
             Ok(()) => {
+                // SAFETY: As above. The kernel compares in the same way at the end.
+                unsafe { (*self.cb.as_ptr()).prev_seq = now };
                 self.written = true;
                 Ok(true)
             }

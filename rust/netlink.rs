@@ -9,6 +9,10 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 
 /// An attribute of a message that was received, its header included.
 #[derive(Clone, Copy)]
@@ -285,6 +289,32 @@ pub type Cursor = [usize; CURSOR];
 
 /// How many numbers a [`Cursor`] has.
 pub const CURSOR: usize = 5;
+
+/// Counts the changes of a list, for dumps of it: see [`Dump::as_of`](crate::genl::Dump::as_of).
+pub struct Changes(Atomic<u32>);
+
+impl Changes {
+    /// None so far.
+    pub const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// There is one. To be called with the list's lock held.
+    pub fn note(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// How many there were, modulo 2^32.
+    pub fn count(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// The place of a dump's cursor.
 ///

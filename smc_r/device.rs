@@ -21,6 +21,7 @@ use core::{
     ops::Deref,
     ptr, //
 };
+use kapi::genl::Changes;
 use kapi::ib::{
     self,
     Client,
@@ -375,6 +376,7 @@ pub(crate) struct DeviceTable {
     #[pin]
     list: Mutex<KVec<Arc<Device>>>,
     last_number: Atomic<u64>,
+    changes: Changes,
     upcalls: Arc<dyn DeviceUpcalls>,
 }
 
@@ -385,6 +387,11 @@ impl DeviceTable {
         let mut copy = KVec::with_capacity(list.len(), GFP_KERNEL)?;
         copy.extend_from_slice(&list, GFP_KERNEL)?;
         Ok(copy)
+    }
+
+    /// How often the list of devices has changed.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.count()
     }
 
     /// The device that came next after number `number`.
@@ -489,6 +496,7 @@ impl Devices {
                 pnet <- pnet::Table::new(),
                 list <- new_mutex!(KVec::new(), "smc_r::DeviceTable::list"),
                 last_number: Atomic::new(0),
+                changes: Changes::new(),
                 upcalls,
             }),
             GFP_KERNEL,
@@ -537,13 +545,17 @@ impl Client for Clients {
             GFP_KERNEL,
         )?;
         let data = Arc::new(this.clone(), GFP_KERNEL)?;
-        self.0.list.lock().push(this, GFP_KERNEL)?;
+        let mut list = self.0.list.lock();
+        list.push(this, GFP_KERNEL)?;
+        self.0.changes.note();
+        drop(list);
         Ok(data)
     }
 
     fn remove(&self, _device: &ib::Device, data: Arc<Self::Data>) {
         let gone = {
             let mut list = self.0.list.lock();
+            self.0.changes.note();
             let place = list.iter().position(|d| Arc::ptr_eq(d, &data));
             place.and_then(|place| list.remove(place).ok())
         };

@@ -274,7 +274,7 @@ impl Netns {
     /// What the namespace brings into negotiations of version 2. None if it does not speak that:
     /// it may not, or has no enterprise ID. Process context.
     pub(crate) fn own_v2(&self) -> Option<OwnV2> {
-        let eids = *self.eids.lock();
+        let eids = self.eids();
         if eids.is_empty() || !self.may_speak(VERSION_2) {
             return None;
         }
@@ -288,9 +288,9 @@ impl Netns {
         })
     }
 
-    /// The enterprise ID with that number. Process context.
-    pub(crate) fn eid(&self, number: usize) -> Option<Eid> {
-        self.eids.lock().as_slice().get(number).copied()
+    /// The enterprise IDs at the moment. Process context.
+    pub(crate) fn eids(&self) -> Eids {
+        *self.eids.lock()
     }
 
     /// Adds an enterprise ID. [`EEXIST`] if it is there, [`ERANGE`] if there are too many. Process

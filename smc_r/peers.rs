@@ -13,7 +13,7 @@
 
 use core::net::IpAddr;
 
-use kapi::{new_spinlock_bh, spinlock_bh::SpinLockBh};
+use kapi::{genl::Changes, new_spinlock_bh, spinlock_bh::SpinLockBh};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed}, //
@@ -96,6 +96,7 @@ pub(crate) struct Peers {
     list: SpinLockBh<List>,
     /// How many there are: mostly none.
     count: Atomic<u32>,
+    changes: Changes,
 }
 
 impl Peers {
@@ -103,6 +104,7 @@ impl Peers {
         pin_init!(Self {
             list <- new_spinlock_bh!(List::default(), "smc_peers"),
             count: Atomic::new(0),
+            changes: Changes::new(),
         })
     }
 
@@ -139,7 +141,7 @@ impl Peers {
             number: list.last_number,
         };
         let _ = list.peers.push(peer, GFP_ATOMIC);
-        self.count.store(list.peers.len() as u32, Relaxed);
+        self.changed(list.peers.len());
     }
 
     /// A connection with a peer is accelerated.
@@ -149,16 +151,27 @@ impl Peers {
         }
         let mut list = self.list.lock();
         list.peers.retain(|peer| !key.is_hit_by(&peer.key));
-        self.count.store(list.peers.len() as u32, Relaxed);
+        self.changed(list.peers.len());
     }
 
     /// Forgets all.
     pub(crate) fn flush(&self) {
         let mut list = self.list.lock();
         let peers = core::mem::take(&mut list.peers);
-        self.count.store(0, Relaxed);
+        self.changed(0);
         drop(list);
         drop(peers);
+    }
+
+    /// The list, whose lock is held, has so many peers now.
+    fn changed(&self, count: usize) {
+        self.count.store(count as u32, Relaxed);
+        self.changes.note();
+    }
+
+    /// How often the list has changed.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.count()
     }
 
     /// The peer that failed next after number `number`, of those that still mean something.

@@ -10,7 +10,10 @@
 //! a bond or a bridge that of the first of its ports which has one. A port without an entry has the
 //! ID of its own network device.
 
-use kapi::netdev::{Name, NetDevice};
+use kapi::{
+    genl::Changes,
+    netdev::{Name, NetDevice}, //
+};
 use kernel::{new_mutex, prelude::*, sync::Mutex};
 
 use crate::{
@@ -83,6 +86,7 @@ pub(crate) struct Entry {
 pub(crate) struct Table {
     #[pin]
     inner: Mutex<Inner>,
+    changes: Changes,
 }
 
 struct Inner {
@@ -96,7 +100,10 @@ impl Table {
             entries: KVec::new(),
             last_number: 0,
         };
-        pin_init!(Self { inner <- new_mutex!(inner, "smc_pnet") })
+        pin_init!(Self {
+            inner <- new_mutex!(inner, "smc_pnet"),
+            changes: Changes::new(),
+        })
     }
 
     /// Adds an entry for `targets`, which all name the same thing: the first is the one to keep.
@@ -119,6 +126,7 @@ impl Table {
             .entries
             .push(Entry { number, id, target }, GFP_KERNEL)?;
         inner.last_number = number;
+        self.changes.note();
         Ok(())
     }
 
@@ -127,13 +135,25 @@ impl Table {
         let mut inner = self.inner.lock();
         let before = inner.entries.len();
         inner.entries.retain(|entry| entry.id != id);
-        inner.entries.len() != before
+        let any = inner.entries.len() != before;
+        if any {
+            self.changes.note();
+        }
+        any
     }
 
     /// Removes all entries.
     pub(crate) fn flush(&self) {
-        let entries = core::mem::take(&mut self.inner.lock().entries);
+        let mut inner = self.inner.lock();
+        let entries = core::mem::take(&mut inner.entries);
+        self.changes.note();
+        drop(inner);
         drop(entries);
+    }
+
+    /// How often the table has changed.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.count()
     }
 
     /// The entry that came next after number `number`.

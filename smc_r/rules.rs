@@ -9,7 +9,10 @@
 
 use core::net::IpAddr;
 
-use kapi::sock::{Sk, SockAddr};
+use kapi::{
+    genl::Changes,
+    sock::{Sk, SockAddr}, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -89,6 +92,7 @@ pub(crate) struct Rules {
     list: Mutex<KVec<Rule>>,
     /// How many there are: mostly none.
     count: Atomic<u32>,
+    changes: Changes,
 }
 
 impl Rules {
@@ -96,6 +100,7 @@ impl Rules {
         pin_init!(Self {
             list <- new_mutex!(KVec::new(), "smc_rules"),
             count: Atomic::new(0),
+            changes: Changes::new(),
         })
     }
 
@@ -133,7 +138,7 @@ impl Rules {
         list.reserve(1, GFP_KERNEL)?;
         list.insert_within_capacity(place, rule)
             .map_err(|_| ENOMEM)?;
-        self.count.store(list.len() as u32, Relaxed);
+        self.changed(list.len());
         Ok(rule.number)
     }
 
@@ -145,7 +150,7 @@ impl Rules {
             .position(|rule| rule.number == number)
             .ok_or(ENOENT)?;
         list.remove(place).map_err(|_| ENOENT)?;
-        self.count.store(list.len() as u32, Relaxed);
+        self.changed(list.len());
         Ok(())
     }
 
@@ -153,9 +158,20 @@ impl Rules {
     pub(crate) fn flush(&self) {
         let mut list = self.list.lock();
         let rules = core::mem::take(&mut *list);
-        self.count.store(0, Relaxed);
+        self.changed(0);
         drop(list);
         drop(rules);
+    }
+
+    /// The list, whose lock is held, has so many rules now.
+    fn changed(&self, count: usize) {
+        self.count.store(count as u32, Relaxed);
+        self.changes.note();
+    }
+
+    /// How often the rules have changed.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.count()
     }
 
     /// The rule that comes after number `number`.

@@ -114,6 +114,11 @@ impl Fallbacks {
         let _ = self.peers.push(entry, GFP_ATOMIC);
     }
 
+    /// How often the list of peers has changed.
+    pub(crate) fn changes(&self) -> u32 {
+        self.last_number as u32
+    }
+
     /// The peer with whom it happened next after number `number`.
     pub(crate) fn peer_after(&self, number: u64) -> Option<PeerFallbacks> {
         self.peers.iter().find(|peer| peer.number > number).copied()

@@ -19,6 +19,7 @@ NETLINK_EXT_ACK = 11
 REQUEST, MULTI, ACK, DUMP = 1, 2, 4, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 ACK_TLVS, CAPPED = 0x200, 0x100
+DUMP_INTR = 0x10
 GENL_ID_CTRL = 16
 NLA_F_NESTED = 0x8000
 LIMIT = 20
@@ -183,6 +184,22 @@ def explanation(message):
     said = dict(parse(rest))
     words = said.get(1)
     return words.rstrip(b"\0").decode() if words else None, said.get(2) and number(said[2])
+
+
+def changing_dump(family, command, change):
+    """Lists something, and calls `change(turn)` after each datagram of it: the messages of the family, and
+    whether the reader was told that the list had changed."""
+    sequence = family.link.send(family.id, DUMP, struct.pack("=BBH", command, family.version, 0))
+    found, told, turn = [], False, 0
+    while True:
+        messages = [message for number, message in family.link.receive() if number == sequence]
+        found += [message for message in messages if message.kind == family.id]
+        told = told or any(message.flags & DUMP_INTR for message in messages)
+        if messages[-1].kind == NLMSG_DONE:
+            assert turn > 0, "the list was not changed while it was read"
+            return found, told
+        change(turn)
+        turn += 1
 
 
 class Family:

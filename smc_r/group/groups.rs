@@ -4,7 +4,7 @@
 
 use core::net::IpAddr;
 
-use kapi::errno::ENOBUFS;
+use kapi::{errno::ENOBUFS, genl::Changes};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -35,6 +35,7 @@ pub(crate) struct Groups {
     list: Mutex<KVec<Arc<Group>>>,
     last_number: Atomic<u64>,
     first_contacts: Atomic<u32>,
+    changes: Changes,
 }
 
 /// First contacts that a server has under way at most. What a Proposal says proves nothing, and each
@@ -81,6 +82,7 @@ impl Groups {
             list <- new_mutex!(KVec::new(), "smc_groups"),
             last_number: Atomic::new(0),
             first_contacts: Atomic::new(0),
+            changes: Changes::new(),
         })
     }
 
@@ -154,7 +156,7 @@ impl Groups {
             }
         }
         let terms = v2.as_ref().map(|v2| Terms::new(v2, ns));
-        let (group, token) = Self::create(&mut list, ns, Role::Server, (peer, *gid), path, terms)?;
+        let (group, token) = self.create(&mut list, ns, Role::Server, (peer, *gid), path, terms)?;
         if let Some(from) = from {
             group.first_from.populate(from);
         }
@@ -169,11 +171,12 @@ impl Groups {
         path: &Path,
         terms: Option<Terms>,
     ) -> Result<(Arc<Group>, ConnToken)> {
-        Self::create(&mut self.list.lock(), ns, Role::Client, peer, path, terms)
+        self.create(&mut self.list.lock(), ns, Role::Client, peer, path, terms)
     }
 
     #[inline(never)]
     fn create(
+        &self,
         list: &mut KVec<Arc<Group>>,
         ns: &Arc<Netns>,
         role: Role,
@@ -188,6 +191,7 @@ impl Groups {
             return Err(ENOBUFS);
         };
         list.push(group.clone(), GFP_KERNEL)?;
+        self.changes.note();
         Ok((group, token))
     }
 
@@ -221,9 +225,15 @@ impl Groups {
         let removed = {
             let mut list = self.list.lock();
             let place = list.iter().position(|other| Arc::ptr_eq(other, group));
+            self.changes.note();
             place.and_then(|place| list.remove(place).ok())
         };
         drop(removed);
+    }
+
+    /// How often the list of groups has changed.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.count()
     }
 
     /// The group that comes after number `number`, in the order of their making.

@@ -8,7 +8,7 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{command, namespace, nest};
+use super::{command, namespace, nest, visible_device};
 use crate::{device::Device, pnet, Shared};
 
 mod attr {
@@ -38,9 +38,13 @@ const MAX_PORTS: u8 = 2;
 /// Devices, in the order in which they came.
 pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
     let ns = namespace(dump)?;
-    while let Some(device) = ns.shared.devices.after(dump.cursor()[0] as u64) {
+    loop {
+        dump.as_of(ns.shared.devices.changes());
+        let Some(device) = ns.shared.devices.after(dump.cursor()[0] as u64) else {
+            return Ok(());
+        };
         // A device that is bound to another namespace is none of the reader's.
-        if !device.ib().is_ok_and(|ib| ib.is_in(dump.net())) && dump.net() != Net::init() {
+        if !visible_device(dump, &device) {
             dump.cursor()[0] = device.number as usize;
             continue;
         }
@@ -49,11 +53,10 @@ pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
         let reader = Reader { net, all };
         let fill = |message: &mut Writer<'_>| put_device(message, &ns.shared, &device, &reader);
         if !dump.message(command::DEVICES, fill)? {
-            break;
+            return Ok(());
         }
         dump.cursor()[0] = device.number as usize;
     }
-    Ok(())
 }
 
 /// Interface indices mean something in one namespace only.

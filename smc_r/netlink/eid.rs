@@ -42,8 +42,7 @@ fn requested(request: &mut Request<'_>) -> Result<Eid> {
     };
     let eid = Eid(padded);
     if !eid.is_valid() {
-        let text =
-            c"must be upper-case letters, digits, dots and hyphens, with a letter or digit first";
+        let text = c"must be capitals, digits, dots, hyphens; the first a capital or a digit";
         return Err(request.fail_at(EID, EINVAL, text));
     }
     Ok(eid)
@@ -55,9 +54,9 @@ pub(super) fn add(request: &mut Request<'_>) -> Result {
     let ns = netns::of(request.net())?;
     ns.add_eid(eid).map_err(|error| {
         let text = if error == EEXIST {
-            c"this EID is there already"
+            c"is there already"
         } else {
-            c"there are four EIDs already"
+            c"there are four already, which is all that fit"
         };
         request.fail_at(EID, error, text)
     })
@@ -68,7 +67,7 @@ pub(super) fn remove(request: &mut Request<'_>) -> Result {
     let eid = requested(request)?;
     let ns = netns::of(request.net())?;
     ns.remove_eid(eid)
-        .map_err(|error| request.fail_at(EID, error, c"there is no such EID"))
+        .map_err(|error| request.fail_at(EID, error, c"is not there"))
 }
 
 /// Removes all IDs.
@@ -79,10 +78,11 @@ pub(super) fn flush(request: &mut Request<'_>) -> Result {
 
 /// Lists the IDs.
 pub(super) fn list(dump: &mut Dump<'_>) -> Result {
-    let ns = namespace(dump)?;
+    // They fit into one buffer, and so come as they were at one moment.
+    let eids = namespace(dump)?.eids();
     loop {
         let number = dump.cursor()[0];
-        let Some(eid) = ns.eid(number) else {
+        let Some(eid) = eids.as_slice().get(number) else {
             return Ok(());
         };
         if !dump.message(command::USER_EIDS, |message| message.str(EID, &eid.0))? {

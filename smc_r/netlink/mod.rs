@@ -23,7 +23,10 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use crate::netns::{self, Netns};
+use crate::{
+    device::Device,
+    netns::{self, Netns}, //
+};
 
 pub(crate) use self::pnet::PnetFamily;
 
@@ -130,6 +133,11 @@ fn namespace(dump: &Dump<'_>) -> Result<Arc<Netns>> {
 /// namespace.
 fn visible(dump: &Dump<'_>, ns: &Netns) -> bool {
     dump.net() == Net::init() || dump.net().id() == ns.cookie
+}
+
+/// The same of a device, which may be bound to a namespace.
+fn visible_device(dump: &Dump<'_>, device: &Device) -> bool {
+    dump.net() == Net::init() || device.ib().is_ok_and(|ib| ib.is_in(dump.net()))
 }
 
 /// Writes the only message of a dump.

@@ -212,13 +212,17 @@ fn list(dump: &mut Dump<'_>) -> Result {
     let ns = netns::of(dump.net())?;
     let with_ports = is_initial(dump.net());
     let mut place = (dump.cursor()[0] as u64, dump.cursor()[1] != 0);
-    while let Some(entry) = next(&ns, with_ports, &mut place) {
+    loop {
+        let ports = &ns.shared.devices.pnet;
+        dump.as_of(ns.interfaces.changes().wrapping_add(ports.changes()));
+        let Some(entry) = next(&ns, with_ports, &mut place) else {
+            return Ok(());
+        };
         if !dump.message(command::GET, |message| put(message, &entry))? {
-            break;
+            return Ok(());
         }
         *dump.cursor() = [place.0 as usize, usize::from(place.1), 0, 0, 0];
     }
-    Ok(())
 }
 
 /// An entry has all four attributes, whatever it is about.

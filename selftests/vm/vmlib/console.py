@@ -12,7 +12,7 @@ TROUBLE = re.compile(
     |scheduling\ while\ atomic|sleeping\ function\ called|refcount_t:|list_(?:add|del)\ corruption
     |kmemleak:\ [1-9]\d*\ new\ suspected|unreferenced\ object|Objects\ remaining
     |unregister_netdevice:\ waiting|rust_kernel:\ panicked|Memory\ cgroup\ out\ of\ memory
-    |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ cannot\ boot
+    |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ cannot\ boot|truncated\ extack
     """,
     re.VERBOSE,
 )

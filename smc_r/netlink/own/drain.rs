@@ -12,7 +12,7 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-use super::{attr, command};
+use super::{super::visible_device, attr, command};
 use crate::{
     device::Device,
     group::Group,
@@ -89,7 +89,13 @@ fn drain_device(request: &mut Request<'_>, ns: &Netns, name: &[u8], undo: bool) 
 /// What is drained at the moment: ports, then groups.
 pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     let ns = netns::of(dump.net())?;
+    let shared = &ns.shared;
+    let changes = || {
+        let devices = shared.devices.changes();
+        devices.wrapping_add(shared.groups.changes())
+    };
     while dump.cursor()[0] == 0 {
+        dump.as_of(changes());
         let (after, port) = (dump.cursor()[1] as u64, dump.cursor()[2] as u8);
         // The same device again, as long as it has ports behind the last one.
         let Some(device) = ns.shared.devices.after(after) else {
@@ -98,7 +104,8 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
         };
         let next = device
             .ports()
-            .find(|other| *other > port && device.is_drained(*other));
+            .find(|other| *other > port && device.is_drained(*other))
+            .filter(|_| visible_device(dump, &device));
         let Some(port) = next else {
             *dump.cursor() = [0, device.number as usize, 0, 0, 0];
             continue;
@@ -111,6 +118,7 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
         dump.cursor()[2] = port.into();
     }
     loop {
+        dump.as_of(changes());
         let after = dump.cursor()[1] as u64;
         let Some(group) = ns.shared.groups.after(after) else {
             return Ok(());

@@ -14,7 +14,12 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     loop {
         let after = dump.cursor()[0] as u64;
         // Not held while the message is written, for no reason but that it need not be.
-        let Some(peer) = ns.stats.fallbacks.lock().peer_after(after) else {
+        let (changes, peer) = {
+            let fallbacks = ns.stats.fallbacks.lock();
+            (fallbacks.changes(), fallbacks.peer_after(after))
+        };
+        dump.as_of(changes);
+        let Some(peer) = peer else {
             return Ok(());
         };
         if !dump.message(command::FALLBACK_GET, |message| put(message, &peer))? {

@@ -16,13 +16,16 @@ use crate::{
 pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     let ns = netns::of(dump.net())?;
     let on = ns.setting(Setting::PeerBackoff) != 0;
-    while let Some(peer) = ns.peers.after(dump.cursor()[0] as u64) {
+    loop {
+        dump.as_of(ns.peers.changes());
+        let Some(peer) = ns.peers.after(dump.cursor()[0] as u64) else {
+            return Ok(());
+        };
         if !dump.message(command::PEER_GET, |message| put(message, &peer, on))? {
-            break;
+            return Ok(());
         }
         dump.cursor()[0] = peer.number as usize;
     }
-    Ok(())
 }
 
 fn put(message: &mut Writer<'_>, peer: &Peer, on: bool) -> Result {

@@ -106,13 +106,16 @@ pub(super) fn flush(request: &mut Request<'_>) -> Result {
 /// All rules, in their order.
 pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     let ns = netns::of(dump.net())?;
-    while let Some(rule) = ns.rules.after(dump.cursor()[0] as u32) {
+    loop {
+        dump.as_of(ns.rules.changes());
+        let Some(rule) = ns.rules.after(dump.cursor()[0] as u32) else {
+            return Ok(());
+        };
         if !dump.message(command::RULE_GET, |message| put(message, &rule))? {
-            break;
+            return Ok(());
         }
         dump.cursor()[0] = rule.number as usize;
     }
-    Ok(())
 }
 
 fn put(message: &mut Writer<'_>, rule: &Rule) -> Result {
