@@ -12,7 +12,7 @@ endif
 .PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
-	@folder=$$(tools/env/kbuild @) && tools/env/ynl && ls -l "$$folder"/*.ko
+	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
 
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
