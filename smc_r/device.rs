@@ -36,7 +36,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc,
         Mutex, //
     },
@@ -72,11 +72,46 @@ pub(crate) trait DeviceUpcalls: Send + Sync {
     fn fatal(&self, device: &Arc<Device>);
 }
 
+/// Which entries of a port's GID table are in use. The table of a device may have hundreds of
+/// entries, of which a few are, and each connection looks through it.
+#[derive(Clone, Copy)]
+struct UsedGids {
+    port: u8,
+    /// As many changes to the tables had been told when the table was looked through.
+    as_of: u64,
+    /// A bit for each entry.
+    used: [u64; GIDS.div_ceil(u64::BITS) as usize],
+}
+
+impl UsedGids {
+    fn of(ib: &ib::Device, port: u8, as_of: u64) -> Self {
+        let len = ib.port(port.into()).map_or(0, |attr| attr.gids.min(GIDS));
+        let mut used = [0; GIDS.div_ceil(u64::BITS) as usize];
+        for (word, bits) in (0..len).step_by(u64::BITS as usize).zip(&mut used) {
+            for bit in 0..u64::BITS.min(len - word) {
+                let is_used =
+                    u8::try_from(word + bit).is_ok_and(|i| ib.gid(port.into(), i).is_some());
+                *bits |= u64::from(is_used) << bit;
+            }
+        }
+        Self { port, as_of, used }
+    }
+
+    fn indices(self) -> impl Iterator<Item = u8> {
+        (0..=u8::MAX).filter(move |index| {
+            let word = self.used.get(usize::from(*index) / u64::BITS as usize);
+            word.is_some_and(|bits| bits >> (u32::from(*index) % u64::BITS) & 1 != 0)
+        })
+    }
+}
+
 /// A device with at least one RoCE port.
 #[pin_data]
 pub(crate) struct Device {
     /// Above the numbers of all devices that came before.
     pub(crate) number: u64,
+    /// Changes to the GID tables that were told.
+    gid_changes: Atomic<u64>,
     /// The ports that are to get no new links, one bit each.
     drained: Atomic<u64>,
     #[pin]
@@ -90,6 +125,8 @@ struct Inner {
     ib: Option<ARef<ib::Device>>,
     /// Not yet shut down.
     transports: KVec<Arc<Rc>>,
+    /// What is known of the GID tables, one for each port that was asked for.
+    gids: KVec<UsedGids>,
 }
 
 /// Name of a device. Administrators may change it.
@@ -186,12 +223,36 @@ impl Device {
     /// The entries of a port's GID table.
     pub(crate) fn gids(&self, port: u8) -> impl Iterator<Item = GidEntry> {
         let ib = self.ib().ok();
-        let len = ib.as_ref().and_then(|ib| ib.port(port.into()).ok());
-        let len = len.map_or(0, |attr| attr.gids.min(GIDS));
-        (0..len).filter_map(move |index| {
-            let index = u8::try_from(index).ok()?;
-            ib.as_ref()?.gid(port.into(), index)
-        })
+        let used = ib.as_ref().map(|ib| self.used_gids(ib, port));
+        let indices = used.into_iter().flat_map(UsedGids::indices);
+        indices.filter_map(move |index| ib.as_ref()?.gid(port.into(), index))
+    }
+
+    /// Entries that have gone since may be among them, but none that have come are missing.
+    fn used_gids(&self, ib: &ib::Device, port: u8) -> UsedGids {
+        // Before the table is read: what comes meanwhile is told afterwards.
+        let as_of = self.gid_changes.load(Acquire);
+        let known = |gids: &KVec<UsedGids>| gids.iter().position(|gids| gids.port == port);
+        {
+            let inner = self.inner.lock();
+            let gids = known(&inner.gids).and_then(|place| inner.gids.get(place));
+            if let Some(gids) = gids.filter(|gids| gids.as_of == as_of) {
+                return *gids;
+            }
+        }
+        let found = UsedGids::of(ib, port, as_of);
+        let mut inner = self.inner.lock();
+        match known(&inner.gids).and_then(|place| inner.gids.get_mut(place)) {
+            Some(gids) => *gids = found,
+            // Without memory it is found again the next time.
+            None => drop(inner.gids.push(found, GFP_KERNEL)),
+        }
+        found
+    }
+
+    /// The GID table of a port has changed.
+    fn note_gids_changed(&self) {
+        self.gid_changes.fetch_add(1, Release);
     }
 
     /// Takes in a transport, to be shut down with the device.
@@ -535,10 +596,12 @@ impl Client for Clients {
             name: DeviceName(device.name()),
             ib: Some(device.hold()),
             transports: KVec::new(),
+            gids: KVec::new(),
         };
         let this = Arc::pin_init(
             pin_init!(Device {
                 number: self.0.last_number.fetch_add(1, Relaxed).wrapping_add(1),
+                gid_changes: Atomic::new(0),
                 drained: Atomic::new(0),
                 inner <- new_mutex!(inner, "smc_r::Device::inner"),
             }),
@@ -569,7 +632,10 @@ impl Client for Clients {
         match event {
             Event::PortActive(p) => upcalls.port_active(data, port(p)),
             Event::PortError(p) => upcalls.port_error(data, port(p)),
-            Event::GidChange(p) => upcalls.gids_changed(data, port(p)),
+            Event::GidChange(p) => {
+                data.note_gids_changed();
+                upcalls.gids_changed(data, port(p));
+            }
             Event::DeviceFatal => upcalls.fatal(data),
             Event::Other(_) => {}
         }

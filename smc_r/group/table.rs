@@ -76,6 +76,9 @@ struct Entry {
 /// [`Table::new`].
 pub(crate) struct Table {
     entries: KVVec<Entry>,
+    /// The free places, those that have been free for longest first: a token comes back as late as
+    /// possible.
+    free: KVVec<u16>,
     /// Places whose connections wait for a send slot, first come first served.
     waiting: KVVec<u16>,
 }
@@ -85,7 +88,9 @@ impl Table {
     pub(crate) fn new(role: Role) -> Result<Self> {
         let places = places(role);
         let mut entries = KVVec::with_capacity(places, GFP_KERNEL)?;
-        for _ in 0..places {
+        let mut free = KVVec::with_capacity(places, GFP_KERNEL)?;
+        for place in 0..places {
+            free.push(place as u16, GFP_KERNEL)?;
             entries.push(
                 Entry {
                     generation: 0,
@@ -97,19 +102,15 @@ impl Table {
         }
         Ok(Self {
             entries,
+            free,
             waiting: KVVec::with_capacity(places, GFP_KERNEL)?,
         })
     }
 
     /// Gives out a token.
     pub(crate) fn reserve(&mut self) -> Option<ConnToken> {
-        // The oldest place first: a token comes back as late as possible.
-        let (place, entry) = self
-            .entries
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, entry)| matches!(entry.slot, Slot::Free))
-            .min_by_key(|(_, entry)| entry.generation)?;
+        let place = usize::from(self.free.remove(0).ok()?);
+        let entry = self.entries.get_mut(place)?;
         entry.generation = entry.generation % ConnToken::MAX_GENERATION + 1;
         entry.slot = Slot::Reserved(None);
         ConnToken::at(place, entry.generation)
@@ -133,7 +134,12 @@ impl Table {
     /// Takes a token back. The caller drops the reference after unlocking.
     pub(crate) fn release(&mut self, token: ConnToken) -> Option<SocketRef> {
         let entry = self.entry(token)?;
-        match core::mem::replace(&mut entry.slot, Slot::Free) {
+        let was = core::mem::replace(&mut entry.slot, Slot::Free);
+        if !matches!(was, Slot::Free) {
+            // Each place stands there once at most, so that there is room.
+            let _ = self.free.push_within_capacity(token.place() as u16);
+        }
+        match was {
             Slot::Live(sk) => Some(sk),
             Slot::Free | Slot::Reserved(_) => None,
         }
