@@ -700,8 +700,15 @@ fn the_server_keeps_the_limit_of_connections() {
 
     // Connections that the server has counted out may still be on their way out here.
     let mut client = Engine::new(Role::Client, 1);
-    assert!(!client.flow.add_connection(), "only the first before all is set up");
-    client.receive(&Engine::confirm_link(Role::Server, false, ByteOrder::Little));
+    assert!(
+        !client.flow.add_connection(),
+        "only the first before all is set up"
+    );
+    client.receive(&Engine::confirm_link(
+        Role::Server,
+        false,
+        ByteOrder::Little,
+    ));
     assert!((1..400).all(|_| client.flow.add_connection()));
     assert!(!client.flow.add_connection());
 }
