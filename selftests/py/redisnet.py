@@ -205,7 +205,8 @@ def killing():
     """Clients are known by their addresses, and end when they are told to."""
     with Client() as one, Client() as two, Client() as three:
         address = "%s:%d" % two.sock.getsockname()[:2]
-        assert len(listed(one, addr=address, laddr=f"{HOST}:{PORT}")) == 1
+        # It is connected, and the server may yet have to accept it.
+        until(lambda: len(listed(one, addr=address, laddr=f"{HOST}:{PORT}")) == 1)
         assert one.ask("client", "kill", address) == b"OK"
         assert two.ends()
         until(lambda: not listed(one, addr=address))

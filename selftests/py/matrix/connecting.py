@@ -5,6 +5,8 @@ import errno
 import socket
 import struct
 
+import nl
+
 from . import raw
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
@@ -190,7 +192,7 @@ def connect_interrupted(t):
     t.poll("poll", sock)
     t.do("again, without blocking", nonblocking(sock).connect, nowhere(t))
     sock.setblocking(True)
-    sock.setsockopt(SOL, SO_SNDTIMEO, limit(1))
+    sock.setsockopt(SOL, SO_SNDTIMEO, limit(10))
     seen = t.signal_soon(restart=True)
     t.do("again, to be restarted", connect_raw, sock, inet(*nowhere(t)))
     t.note("signals", seen)
@@ -564,10 +566,10 @@ def a_socket_connects_to_itself(t):
 
 def bound_to_a_device(t):
     listening = t.listener()
-    for device, host in ((f"right{t.card}", "right"), ("lo", "loopback")):
+    for device, host, seconds in ((f"right{t.card}", "right", 20), ("lo", "loopback", 0.5)):
         sock = t.socket()
         sock.setsockopt(SOL, socket.SO_BINDTODEVICE, device.encode())
-        sock.setsockopt(SOL, SO_SNDTIMEO, limit(0.5))
+        sock.setsockopt(SOL, SO_SNDTIMEO, limit(seconds))
         t.do("connect by " + host, sock.connect, listening.getsockname())
     t.do("no such device", t.socket().setsockopt, SOL, socket.SO_BINDTODEVICE, b"nosuch")
 

@@ -25,8 +25,8 @@ from suite import IPPROTO_SMC, uses_smc
 # socket of the family AF_SMC.
 KINDS = "tcp", "fallen", "smc", "native"
 AF_SMC = 43
-# Seconds that a step may take before it counts as hanging.
-STEP = 25
+# Seconds that a step waits for what has to come, and that it may take before it counts as hanging.
+LONG, STEP = 15, 40
 # How many scripts run at a time: most of them wait most of their time.
 AT_ONCE = 12
 PORTS_PER_SCRIPT = 8
@@ -36,6 +36,7 @@ BITS = ("IN", 1), ("PRI", 2), ("OUT", 4), ("ERR", 8), ("HUP", 16), ("NVAL", 32),
     ("RDBAND", 128), ("WRNORM", 256), ("WRBAND", 512), ("MSG", 1024), ("RDHUP", 8192)
 ALL_BITS = sum(bit for _, bit in BITS)
 SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK = 0x541B, 0x5411, 0x894B, 0x8905
+SYS_FUTEX = 202
 
 
 def bits(mask):
@@ -77,6 +78,8 @@ class Trace:
         self.ports = iter(range(FIRST_PORT + number * PORTS_PER_SCRIPT,
                                 FIRST_PORT + (number + 1) * PORTS_PER_SCRIPT))
         self.names, self.counts, self.threads, self.kept = {}, {}, [], []
+        # The thread that has yet to send a signal.
+        self.signalling = None
         for family, hosts in ((4, ("10.79.{}.1", "10.79.{}.2")), (6, ("fd79:{}::1", "fd79:{}::2"))):
             for side, text in zip(("left", "right"), hosts):
                 host = text.format(self.net).replace("fd79:0::", "fd79::")
@@ -140,7 +143,7 @@ class Trace:
             self.name("own", sock.getsockname)
             self.name("peer", sock.getpeername)
 
-    def poll(self, label, sock, awaited=0, seconds=5, mask=ALL_BITS):
+    def poll(self, label, sock, awaited=0, seconds=LONG, mask=ALL_BITS):
         """All bits of poll(), once there are at least those awaited, or it takes too long."""
         poll = select.poll()
         poll.register(sock, mask)
@@ -154,7 +157,7 @@ class Trace:
         self.note(label, bits(got))
         return got
 
-    def has(self, sock, awaited, seconds=5):
+    def has(self, sock, awaited, seconds=LONG):
         """Waits for bits of poll()."""
         poll = select.poll()
         poll.register(sock, ALL_BITS)
@@ -167,11 +170,11 @@ class Trace:
         data = fcntl.ioctl(sock.fileno(), request, struct.pack("i", -77))
         return struct.unpack("i", data)[0]
 
-    def arrived(self, sock, amount, seconds=5):
+    def arrived(self, sock, amount, seconds=LONG):
         """Waits until so much can be read."""
         return self.until(lambda: self.number(sock, SIOCINQ) >= amount, seconds)
 
-    def until(self, condition, seconds=5):
+    def until(self, condition, seconds=LONG):
         """Waits until it holds; gives whether it did."""
         end = time.monotonic() + seconds
         while not condition():
@@ -193,9 +196,14 @@ class Trace:
     # Other hands
 
     def soon(self, call, *args, after=0.5):
-        """Makes a call in another thread, a moment later; its errors do not matter."""
+        """Makes a call in another thread, a moment later, and after a signal that comes before it; its
+        errors do not matter."""
+        signalling, self.signalling = self.signalling, None
+
         def later():
             time.sleep(after)
+            if signalling:
+                signalling.join()
             try:
                 call(*args)
             except OSError:
@@ -206,12 +214,22 @@ class Trace:
         return thread
 
     def signal_soon(self, number=signal.SIGALRM, after=0.5, restart=False):
-        """A signal with a handler comes in a moment; gives the list of those that came."""
+        """A signal with a handler comes in a moment, to a call that waits then; gives the list of those
+        that came."""
         seen = []
         signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
         signal.siginterrupt(number, not restart)
-        self.soon(signal.pthread_kill, threading.main_thread().ident, number, after=after)
+
+        def interrupt():
+            self.until(self.waits)
+            signal.pthread_kill(threading.main_thread().ident, number)
+        self.signalling = self.soon(interrupt, after=after)
         return seen
+
+    def waits(self):
+        """Whether the script is in a system call that waits, which is not one of Python's own."""
+        with open(f"/proc/self/task/{os.getpid()}/syscall", encoding="ascii") as file:
+            return file.read().split()[0] not in ("running", "-1", str(SYS_FUTEX))
 
     def catch(self, *numbers):
         """Signals are put into the list that this gives."""

@@ -71,13 +71,16 @@ def waiting_for_all(t):
     t.soon(client.sendall, data, after=0)
     t.do("a lot", raw.recv, server, 500000, raw.WAITALL)
     client.send(b"part")
+    t.arrived(server, 4)
     server.setsockopt(SOL, 20, limit(0.3))
     t.timed("with a limit", 0.3, 3, raw.recv, server, 7, raw.WAITALL)
     server.setsockopt(SOL, 20, limit(0))
     client.send(b"part")
+    t.arrived(server, 4)
     seen = t.signal_soon()
     t.do("with a signal", raw.recv, server, 7, raw.WAITALL)
     client.send(b"part")
+    t.arrived(server, 4)
     seen += t.signal_soon(restart=True)
     t.do("with a signal, not restarted", raw.recv, server, 7, raw.WAITALL)
     t.note("signals", seen)
@@ -116,7 +119,7 @@ def without_data(t):
     t.timed("with a limit", 0.3, 3, raw.recv, server, 7)
     t.timed("peek with a limit", 0.3, 3, raw.recv, server, 7, raw.PEEK)
     seen = t.signal_soon(after=0.1, restart=True)
-    server.setsockopt(SOL, 20, limit(2))
+    server.setsockopt(SOL, 20, limit(10))
     t.do("with a limit and a signal", raw.recv, server, 7)
     server.setsockopt(SOL, 20, limit(0))
     seen += t.signal_soon()
@@ -298,7 +301,7 @@ def time_stamps(t):
             ("SO_TIMESTAMPNS_NEW", 64):
         t.do("set " + name, server.setsockopt, SOL, option, 1)
         # The kernel begins to look at the clock a little later.
-        t.until(lambda: False, 0.2)
+        t.until(lambda: False, 0.5)
         client.send(b"abcd")
         t.until(lambda: t.number(server, SIOCINQ) >= 4)
         server.recv(6) if t.number(server, SIOCINQ) > 4 else None
@@ -317,7 +320,7 @@ def stamps_of_software(t):
     client, server = t.pair()
     for option in 37, 65:
         t.do("set", server.setsockopt, SOL, option, 8 | 16)
-        t.until(lambda: False, 0.2)
+        t.until(lambda: False, 0.5)
         client.send(b"abcd")
         t.arrived(server, 4)
         t.do("recvmsg", lambda: recently(server.recvmsg(10, 200)[1]))
@@ -376,7 +379,7 @@ def two_readers(t):
     client, server = t.pair()
     got = []
     threads = [t.soon(lambda: got.append(raw.recv(server, 1)), after=0) for _ in range(2)]
-    t.until(lambda: False, 0.2)
+    t.until(lambda: False, 0.5)
     client.send(b"ab")
     for thread in threads:
         thread.join(5)

@@ -70,18 +70,18 @@ def edge(t):
     look("again")
     client.send(b"abc")
     t.arrived(server, 3)
-    look("data", 2)
+    look("data", 10)
     look("the same data")
     server.recv(1)
     look("partly read")
     client.send(b"d")
     t.arrived(server, 3)
-    look("more data", 2)
+    look("more data", 10)
     server.recv(10)
     look("all read")
     client.shutdown(socket.SHUT_WR)
     t.poll("end", server, 0x2001)
-    look("end", 2)
+    look("end", 10)
     look("the same end")
     server.recv(1)
     look("end read")
@@ -97,7 +97,7 @@ def edge_of_writing(t):
     epoll.poll(0)
     t.note("full", len(epoll.poll(0.1)))
     read_exactly(server, total)
-    t.note("room", len(epoll.poll(3)))
+    t.note("room", len(epoll.poll(10)))
     t.poll("poll", client, 4)
     t.do("send", client.send, b"x")
 
@@ -159,13 +159,13 @@ def once(t):
     epoll = select.epoll()
     epoll.register(server, select.EPOLLIN | select.EPOLLONESHOT)
     client.send(b"x")
-    t.note("first", len(epoll.poll(3)))
+    t.note("first", len(epoll.poll(10)))
     t.note("no more", len(epoll.poll(0.1)))
     epoll.modify(server, select.EPOLLIN | select.EPOLLONESHOT)
-    t.note("again", len(epoll.poll(3)))
+    t.note("again", len(epoll.poll(10)))
     other = select.epoll()
     t.do("exclusive", other.register, server, select.EPOLLIN | select.EPOLLEXCLUSIVE)
-    t.note("exclusive event", len(other.poll(3)))
+    t.note("exclusive event", len(other.poll(10)))
 
 
 def nested(t):
@@ -175,7 +175,7 @@ def nested(t):
     outer.register(inner, select.EPOLLIN)
     t.note("nothing", len(outer.poll(0.1)))
     client.send(b"x")
-    t.note("data", len(outer.poll(3)))
+    t.note("data", len(outer.poll(10)))
     t.do("twice", inner.register, server, select.EPOLLIN)
 
 
@@ -276,14 +276,14 @@ def connecting_by_epoll(t):
     epoll.register(sock, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
     t.note("fresh", [bits(event) for _, event in epoll.poll(0.1)])
     t.do("connect", sock.connect, listening.getsockname())
-    t.note("connected", [bits(event) for _, event in epoll.poll(3)])
+    t.note("connected", [bits(event) for _, event in epoll.poll(10)])
     t.error_of("SO_ERROR", sock)
     refusing = t.socket()
     refusing.setblocking(False)
     epoll.unregister(sock)
     epoll.register(refusing, select.EPOLLOUT)
     t.do("connect", refusing.connect, (t.host("left"), next(t.ports)))
-    t.note("refused", [bits(event) for _, event in epoll.poll(3)])
+    t.note("refused", [bits(event) for _, event in epoll.poll(10)])
 
 
 SCRIPTS = [
