@@ -436,6 +436,8 @@ pub(crate) struct DeviceTable {
     pub(crate) pnet: pnet::Table,
     #[pin]
     list: Mutex<KVec<Arc<Device>>>,
+    /// How many devices there are, for those who must not sleep.
+    count: Atomic<usize>,
     last_number: Atomic<u64>,
     changes: Changes,
     upcalls: Arc<dyn DeviceUpcalls>,
@@ -521,9 +523,9 @@ impl DeviceTable {
         may_use && pnet::of_port(self, device, port).is_some_and(|port| port.id == id)
     }
 
-    /// Whether there is any device.
+    /// Whether there is any device. Any context.
     pub(crate) fn any(&self) -> bool {
-        !self.list.lock().is_empty()
+        self.count.load(Relaxed) != 0
     }
 
     /// The address of some port, always of the same one as long as no device goes. May sleep.
@@ -556,6 +558,7 @@ impl Devices {
             pin_init!(DeviceTable {
                 pnet <- pnet::Table::new(),
                 list <- new_mutex!(KVec::new(), "smc_r::DeviceTable::list"),
+                count: Atomic::new(0),
                 last_number: Atomic::new(0),
                 changes: Changes::new(),
                 upcalls,
@@ -610,6 +613,7 @@ impl Client for Clients {
         let data = Arc::new(this.clone(), GFP_KERNEL)?;
         let mut list = self.0.list.lock();
         list.push(this, GFP_KERNEL)?;
+        self.0.count.store(list.len(), Relaxed);
         self.0.changes.note();
         drop(list);
         Ok(data)
@@ -620,7 +624,9 @@ impl Client for Clients {
             let mut list = self.0.list.lock();
             self.0.changes.note();
             let place = list.iter().position(|d| Arc::ptr_eq(d, &data));
-            place.and_then(|place| list.remove(place).ok())
+            let gone = place.and_then(|place| list.remove(place).ok());
+            self.0.count.store(list.len(), Relaxed);
+            gone
         };
         drop(gone);
         data.remove(&*self.0.upcalls);
