@@ -25,6 +25,7 @@ from suite import IPPROTO_SMC, uses_smc
 # socket of the family AF_SMC.
 KINDS = "tcp", "fallen", "smc", "native"
 AF_SMC = 43
+ERESTARTSYS = 512
 # Seconds that a step waits for what has to come, and that it may take before it counts as hanging.
 LONG, STEP = 15, 40
 # How many scripts run at a time: most of them wait most of their time.
@@ -49,7 +50,8 @@ def shown(value):
     if isinstance(value, OSError):
         if isinstance(value, TimeoutError) and value.errno is None:
             return "timeout"
-        return errno.errorcode.get(value.errno, str(value))
+        # The kernel's own number for a call that is to be started again shows at times, of TCP too.
+        return "EINTR" if value.errno == ERESTARTSYS else errno.errorcode.get(value.errno, str(value))
     if isinstance(value, (bytes, bytearray)):
         if len(value) <= 32:
             return repr(bytes(value))
