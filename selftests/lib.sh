@@ -354,29 +354,40 @@ capture_start() {
 	shift 3
 	ip netns exec "$ns" tcpdump -i "$dev" -B 16384 -s "${SNAP:-2048}" --immediate-mode -U \
 		-w "$TMP/$name.pcap" "$@" 2>"$TMP/$name.tcpdump" &
-	CAPTURES+=("$!:$TMP/$name.tcpdump")
-	until_true 15 grep -q 'listening on' "$TMP/$name.tcpdump" || fail "tcpdump does not start"
+	local pid=$! file=$TMP/$name.tcpdump
+	until_true 15 grep -q 'listening on' "$file" || fail "tcpdump does not start"
+	# What came before there was a filter is counted as received, and never as captured.
+	until_true 15 settled "$pid" "$file" || fail "tcpdump says nothing of itself: $(tail -n 1 "$file")"
+	CAPTURES+=("$pid:$(behind "$pid" "$file"):$file")
+}
+settled() {
+	local one
+	one=$(behind "$1" "$2") && sleep 0.2 && [ "$one" = "$(behind "$1" "$2")" ]
 }
 
 # What has passed is in the file when tcpdump ends: until then it may still be in the kernel's buffer, and
 # would be lost.
 capture_stop() {
-	local capture pid
+	local capture pid base file
 	for capture in "${CAPTURES[@]}"; do
-		pid=${capture%%:*}
-		until_true 30 caught_up "$pid" "${capture#*:}" || fail "tcpdump is behind: $(tail -n 1 "${capture#*:}")"
+		IFS=: read -r pid base file <<<"$capture"
+		until_true 30 caught_up "$pid" "$base" "$file" || fail "tcpdump is behind: $(tail -n 1 "$file")"
 		kill -INT "$pid"
 		wait "$pid" || true
 	done
 	CAPTURES=()
 }
-# caught_up PID FILE: tcpdump, which says so in the file when it is asked, has written all that the kernel has
-# taken for it and has not dropped.
 caught_up() {
+	local now
+	now=$(behind "$1" "$3") && [ "$now" -le "$2" ]
+}
+# behind PID FILE: how many packets the kernel has taken for tcpdump and not dropped, and tcpdump has not
+# written. It tells in the file when it is asked.
+behind() {
 	local said
 	said=$(grep -c '^tcpdump: .* captured' "$2") || true
 	kill -USR1 "$1"
 	until_true 5 reported "$2" $((said + 1)) &&
-		tail -n 1 "$2" | awk '{ exit !(/^tcpdump: .* captured/ && $2 + $10 >= $5) }'
+		tail -n 1 "$2" | awk '!/^tcpdump: .* captured/ { exit 1 } { print $5 - $2 - $10 }'
 }
 reported() { [ "$(grep -c '^tcpdump: .* captured.* dropped by kernel' "$1")" -ge "$2" ]; }
