@@ -160,7 +160,8 @@ def bad_pointers_when_reading(t):
 
 
 def memory_that_ends_when_reading(t):
-    for name, before, flags in ("recv", 100, 0), ("recv", 5000, 0), ("WAITALL", 100, raw.WAITALL):
+    # All of these end within TCP's first segment, wherever it cuts.
+    for name, before, flags in ("recv", 100, 0), ("recv", 1000, 0), ("WAITALL", 100, raw.WAITALL):
         client, server = with_data(t, pattern(20000))
         start, _keep = raw.edge(before)
         got = t.do(f"{name} of {before} and more", raw.call, "recv", server.fileno(),
