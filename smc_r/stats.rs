@@ -196,8 +196,12 @@ counters! {
     rdma_bytes,
     /// CDC messages sent.
     cdc_sent,
-    /// CDC messages discarded: unknown token.
+    /// CDC messages discarded: unknown token, or of the past.
     cdc_dropped,
+    /// LLC messages discarded.
+    llc_dropped,
+    /// LLC messages that broke the protocol, and ended their link.
+    llc_violations,
     /// Connections accelerated as client, in version 1.
     client_connections,
     /// Connections accelerated as server, in version 1.
@@ -488,7 +492,17 @@ impl Stats {
         add(&self.here().cdc_sent, 1);
     }
 
-    /// A CDC message had no connection.
+    /// LLC messages were discarded, or broke the protocol.
+    pub(crate) fn llc_faults(&self, dropped: u64, violations: u64) {
+        if dropped != 0 {
+            add(&self.here().llc_dropped, dropped);
+        }
+        if violations != 0 {
+            add(&self.here().llc_violations, violations);
+        }
+    }
+
+    /// A CDC message had no connection, or said nothing new.
     pub(crate) fn cdc_dropped(&self) {
         add(&self.here().cdc_dropped, 1);
     }

@@ -453,6 +453,9 @@ pub(crate) fn received(sk: &SocketRef, token: ConnToken, cdc: &Cdc) {
         }
         let events = connection.handle_cdc(cdc);
         connection.note_arrival(sk, &events);
+        if events.dropped {
+            sk.ns.stats.cdc_dropped();
+        }
         ((), events)
     });
 }

@@ -30,7 +30,15 @@ impl Group {
 
     /// An LLC message came in. Softirq.
     pub(crate) fn llc_received(self: &Arc<Self>, link: LinkIx, message: &[u8]) {
-        self.with_flow(|flow, peers, now| flow.handle_received(link, message, peers, now));
+        let (before, after) = self.with_flow(|flow, peers, now| {
+            let before = flow.counters();
+            flow.handle_received(link, message, peers, now);
+            (before, flow.counters())
+        });
+        self.ns.stats.llc_faults(
+            after.dropped.saturating_sub(before.dropped),
+            after.violations.saturating_sub(before.violations),
+        );
     }
 
     /// An LLC message was completed. Softirq.

@@ -74,6 +74,7 @@ pub mod own {
     pub const PEER_GET: u8 = 12;
     pub const PEER_FLUSH: u8 = 13;
     pub const FAILURE_GET: u8 = 14;
+    pub const FAULT_GET: u8 = 15;
     pub const LINK_UP: u8 = 32;
     pub const LINK_DOWN: u8 = 33;
     pub const GROUP_ADDED: u8 = 34;
@@ -103,6 +104,12 @@ pub mod own {
         pub const AGE: u16 = 22;
         pub const LEFT: u16 = 23;
         pub const FAILURE: u16 = 24;
+        pub const CONNECTIONS_ABORTED: u16 = 25;
+        pub const LINKS_BROKEN: u16 = 26;
+        pub const CDC_DROPPED: u16 = 27;
+        pub const LLC_DROPPED: u16 = 28;
+        pub const GROUPS_LOST: u16 = 29;
+        pub const HANDSHAKES_FAILED: u16 = 30;
     }
 }
 

@@ -9,6 +9,7 @@
 mod drain;
 mod failure;
 mod fallback;
+mod fault;
 mod peer;
 mod rule;
 
@@ -35,6 +36,7 @@ pub(crate) mod command {
     pub(crate) const PEER_GET: u8 = 12;
     pub(crate) const PEER_FLUSH: u8 = 13;
     pub(crate) const FAILURE_GET: u8 = 14;
+    pub(crate) const FAULT_GET: u8 = 15;
     pub(crate) const LINK_UP: u8 = 32;
     pub(crate) const LINK_DOWN: u8 = 33;
     pub(crate) const GROUP_ADDED: u8 = 34;
@@ -67,6 +69,12 @@ pub(crate) mod attr {
     pub(crate) const AGE: u16 = 22;
     pub(crate) const LEFT: u16 = 23;
     pub(crate) const FAILURE: u16 = 24;
+    pub(crate) const CONNECTIONS_ABORTED: u16 = 25;
+    pub(crate) const LINKS_BROKEN: u16 = 26;
+    pub(crate) const CDC_DROPPED: u16 = 27;
+    pub(crate) const LLC_DROPPED: u16 = 28;
+    pub(crate) const GROUPS_LOST: u16 = 29;
+    pub(crate) const HANDSHAKES_FAILED: u16 = 30;
 }
 
 /// The place of the group `events` among those of the family.
@@ -134,6 +142,7 @@ impl genl::Family for OwnFamily {
             .doit(peer::flush)
             .net_admin(),
         Op::new(command::FAILURE_GET).strict().dump(failure::list),
+        Op::new(command::FAULT_GET).strict().doit(fault::get),
     ];
 }
 

@@ -15,6 +15,7 @@ pub mod why;
 
 use crate::model::device::Device;
 use crate::model::group::{Group, Link};
+use crate::model::own::Faults;
 use crate::model::socket::SocketInfo;
 use crate::model::system::{self, PnetEntry};
 use crate::netlink::{Error, Source};
@@ -90,6 +91,8 @@ pub enum Command {
     Devices,
     /// Show counters of handshakes, fallbacks and data
     Stats(watch::StatsArgs),
+    /// Show how often peers broke the protocol or went away
+    Faults,
     /// Show events as they happen: links, link groups, fallbacks to TCP
     Events(own::EventsArgs),
     /// Show sockets
@@ -403,6 +406,10 @@ fn show(
         Command::Status => {
             let status = Status::read(source)?;
             output.print(&status, text::status)
+        }
+        Command::Faults => {
+            let faults = Faults::read(source)?;
+            output.print(&faults, text::faults)
         }
         Command::Groups => {
             let groups = Group::read_all(source)?;

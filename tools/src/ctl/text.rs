@@ -8,7 +8,7 @@ use super::Status;
 use crate::model::device::Device;
 use crate::model::group::{Group, Link};
 use crate::model::own::FailedPeer;
-use crate::model::own::{Drained, Rule};
+use crate::model::own::{Drained, Faults, Rule};
 use crate::model::socket::{Cursor, SocketInfo};
 use crate::model::stats::{Buckets, Buffers, Stats, Technology, SIZES};
 use crate::model::system::PnetEntry;
@@ -34,6 +34,21 @@ pub(super) fn switch(value: Option<bool>) -> &'static str {
         Some(false) => "off",
         None => NONE,
     }
+}
+
+/// Counters of what peers did wrong.
+pub(super) fn faults(faults: &Faults) -> String {
+    pairs(&[
+        (
+            "Connections aborted",
+            faults.connections_aborted.to_string(),
+        ),
+        ("Links broken", faults.links_broken.to_string()),
+        ("CDC messages dropped", faults.cdc_dropped.to_string()),
+        ("LLC messages dropped", faults.llc_dropped.to_string()),
+        ("Link groups lost", faults.groups_lost.to_string()),
+        ("Handshakes failed", faults.handshakes_failed.to_string()),
+    ])
 }
 
 pub(super) fn status(status: &Status) -> String {

@@ -352,6 +352,43 @@ impl FailedHandshakes {
     }
 }
 
+/// How often peers broke the protocol, or went away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Faults {
+    /// Connections aborted because their peer broke the protocol.
+    pub connections_aborted: u64,
+    /// LLC messages that broke the protocol and ended their link.
+    pub links_broken: u64,
+    /// CDC messages discarded.
+    pub cdc_dropped: u64,
+    /// LLC messages discarded.
+    pub llc_dropped: u64,
+    /// Link groups that ended by a failure or by the peer's wish.
+    pub groups_lost: u64,
+    /// Handshakes after which a connection was neither SMC nor TCP.
+    pub handshakes_failed: u64,
+}
+
+impl Faults {
+    /// Those of the namespace, since it was made.
+    pub fn read(source: &mut dyn Source) -> Result<Self, Error> {
+        let messages = source.query(OWN_FAMILY, own::FAULT_GET, &[])?;
+        let first = messages
+            .first()
+            .ok_or_else(|| Malformed("empty answer".into()))?;
+        let attrs = Attrs::parse(&first.attributes)?;
+        let counter = |kind| attrs.u64(kind).map(Option::unwrap_or_default);
+        Ok(Self {
+            connections_aborted: counter(attr::CONNECTIONS_ABORTED)?,
+            links_broken: counter(attr::LINKS_BROKEN)?,
+            cdc_dropped: counter(attr::CDC_DROPPED)?,
+            llc_dropped: counter(attr::LLC_DROPPED)?,
+            groups_lost: counter(attr::GROUPS_LOST)?,
+            handshakes_failed: counter(attr::HANDSHAKES_FAILED)?,
+        })
+    }
+}
+
 /// What is drained: a port or a link group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]

@@ -392,6 +392,14 @@ impl Source for Fake {
         match (family, number) {
             (OWN_FAMILY, own::INFO_GET) => Ok(vec![new().text(1, "0.1.0").u64(3, 1).message(1)]),
             (PNET_FAMILY, pnet::GET) => self.dump(family, number),
+            (OWN_FAMILY, own::FAULT_GET) => Ok(vec![new()
+                .u64(25, 2)
+                .u64(26, 1)
+                .u64(27, 70)
+                .u64(28, 30)
+                .u64(29, 3)
+                .u64(30, 5)
+                .message(number)]),
             (OWN_FAMILY, own::RULE_ADD) => Ok(vec![new().u32(5, 3).message(4)]),
             _ => Err(Error::NoFamily(family)),
         }

@@ -27,7 +27,7 @@ fn run(args: &str, width: Option<u16>) -> String {
     run_on(&mut Fake::default(), args, width).unwrap()
 }
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "groups",
     "links",
     "devices",
@@ -38,6 +38,7 @@ const COMMANDS: [&str; 13] = [
     "pnet list",
     "handshake-limit",
     "peers",
+    "faults",
     "rules list",
     "drain --list",
     "events",
