@@ -105,6 +105,8 @@ pub struct Connection {
     stream: Vec<u8>,
     stream_is_data: bool,
     messages: Vec<Seen>,
+    /// The same as they came.
+    raw: Vec<Vec<u8>>,
     /// Messages that steps have waited for.
     taken: usize,
     data_bytes: u64,
@@ -139,6 +141,7 @@ impl Connection {
             stream: Vec::new(),
             stream_is_data: false,
             messages: Vec::new(),
+            raw: Vec::new(),
             taken: 0,
             data_bytes: 0,
             data: Vec::new(),
@@ -334,7 +337,7 @@ impl Connection {
                     // Nothing but data comes after a decline.
                     self.stream_is_data = seen.kind == "decline";
                     self.messages.push(seen);
-                    self.stream.drain(..length);
+                    self.raw.push(self.stream.drain(..length).collect());
                 }
                 Some(Err(())) => self.stream_is_data = true,
             }
@@ -631,6 +634,32 @@ impl Host {
         for connection in &mut self.connections {
             connection.poll(now, &mut self.out);
         }
+    }
+
+    /// Has a connection, by its number, do one more step behind those of its script.
+    pub fn add_step(&mut self, number: usize, step: Step) {
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.script.push(step);
+        }
+    }
+
+    /// What came of a connection so far; none if there is no such connection yet.
+    pub fn outcome(&self, number: usize, now: Instant) -> Option<Outcome> {
+        Some(self.connections.get(number)?.outcome(now))
+    }
+
+    /// The CLC messages of a connection, as they came.
+    pub fn raw_messages(&self, number: usize) -> &[Vec<u8>] {
+        self.connections
+            .get(number)
+            .map_or(&[], |connection| &connection.raw)
+    }
+
+    /// The other side of a connection has ended its stream.
+    pub fn is_peer_done(&self, number: usize) -> bool {
+        self.connections
+            .get(number)
+            .is_some_and(|connection| connection.peer_fin)
     }
 
     /// Frames to send.

@@ -281,10 +281,11 @@ fn report(common: &Common, host: &Host, start: Instant) -> (String, u8) {
 }
 
 /// A network interface, frame by frame.
-struct Wire(RawSocket);
+pub struct Wire(RawSocket);
 
 impl Wire {
-    fn open(interface: &str) -> io::Result<(Wire, [u8; 6])> {
+    /// The interface of this name, and its MAC address.
+    pub fn open(interface: &str) -> io::Result<(Wire, [u8; 6])> {
         let file = Path::new("/sys/class/net").join(interface).join("address");
         let text = std::fs::read_to_string(file)?;
         let mut mac = [0; 6];
@@ -319,10 +320,21 @@ impl Wire {
                 .saturating_duration_since(now);
             let wait = smoltcp::time::Duration::from_micros(next.as_micros() as u64 + 1);
             phy::wait(self.0.as_raw_fd(), Some(wait))?;
-            while let Some((token, _)) = self.0.receive(smoltcp::time::Instant::ZERO) {
-                token.consume(|bytes| host.handle(bytes, Instant::now()));
-                self.send(host.take_frames());
-            }
+            self.receive(host);
+        }
+    }
+
+    /// Lets the host do what is due now, and waits for nothing.
+    pub fn step(&mut self, host: &mut Host) {
+        self.receive(host);
+        host.poll(Instant::now());
+        self.send(host.take_frames());
+    }
+
+    fn receive(&mut self, host: &mut Host) {
+        while let Some((token, _)) = self.0.receive(smoltcp::time::Instant::ZERO) {
+            token.consume(|bytes| host.handle(bytes, Instant::now()));
+            self.send(host.take_frames());
         }
     }
 

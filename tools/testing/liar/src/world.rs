@@ -1,0 +1,727 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Links and connections of this peer, and what can be done with them.
+
+use crate::conn::{Conn, Cursors, Theirs};
+use crate::link::{kind, Link, Role, Terms};
+use crate::verbs::{FarEnd, Port, Work};
+use smc_proto::cdc::Cdc;
+use smc_proto::clc::{
+    AcceptConfirm, AcceptV2, Decline, FirstContact, Ipv4Subnet, Limits, Message, OfferV1, OfferV2,
+    Prefixes, Proposal, MAX_EMIT, OS_LINUX,
+};
+use smc_proto::error::ParseError;
+use smc_proto::wire::{
+    AlertToken, Diagnosis, Eid, Gid, List, Mac, MtuCode, PeerId, Psn, QpNum, RKey, RToken,
+    RmbeIndex, RmbeSize,
+};
+use smc_testing::peer::engine::Host;
+use smc_testing::peer::frame::End;
+use smc_testing::peer::Wire;
+use smc_testing::stream::Stream;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::rc::Rc;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long something may take that should come at once.
+pub(crate) const SOON: f64 = 20.0;
+
+/// What an unused byte of our RMBs holds.
+const CANARY: u8 = 0xa5;
+
+/// Where we are.
+pub(crate) struct Place {
+    pub(crate) interface: String,
+    pub(crate) device: String,
+    pub(crate) address: (Ipv4Addr, u8),
+    pub(crate) gid: Ipv4Addr,
+    pub(crate) trace: bool,
+}
+
+/// A link and what CLC agreed on.
+struct Peering {
+    link: Link,
+    eid: Option<Eid>,
+    agreed: Option<AcceptV2>,
+}
+
+/// Everything.
+pub(crate) struct World {
+    place: Place,
+    port: Rc<Port>,
+    mac: [u8; 6],
+    instance: u16,
+    links: BTreeMap<String, Peering>,
+    conns: BTreeMap<String, Conn>,
+    tcp_port: u16,
+    token: u32,
+    /// CDC messages with a token that no connection of ours has.
+    pub(crate) strays: usize,
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// The place of a RoCE v2 GID in the table of the device's first port.
+fn gid_index(device: &str, gid: [u8; 16]) -> Result<u8, String> {
+    let port = Path::new("/sys/class/infiniband")
+        .join(device)
+        .join("ports/1");
+    for index in 0..64 {
+        let entry = std::fs::read_to_string(port.join(format!("gids/{index}"))).unwrap_or_default();
+        let kind = std::fs::read_to_string(port.join(format!("gid_attrs/types/{index}")));
+        let bytes: Vec<u8> = entry
+            .trim()
+            .split(':')
+            .filter_map(|word| u16::from_str_radix(word, 16).ok())
+            .flat_map(u16::to_be_bytes)
+            .collect();
+        if bytes == gid && kind.unwrap_or_default().trim() == "RoCE v2" {
+            return Ok(index);
+        }
+    }
+    Err(format!("{device} has no such GID"))
+}
+
+impl World {
+    /// Opens device and interface.
+    pub(crate) fn new(place: Place) -> Result<Self, String> {
+        let gid = Gid::from_ipv4(place.gid.octets()).0;
+        let index = gid_index(&place.device, gid)?;
+        let port = Port::open(&place.device, index, gid).map_err(text)?;
+        let (_, mac) = Wire::open(&place.interface).map_err(text)?;
+        let time = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let number = time.as_millis();
+        Ok(Self {
+            place,
+            port,
+            mac,
+            instance: number as u16 | 1,
+            links: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            tcp_port: 30_000 + (number % 25_000) as u16,
+            token: 0x0100_0000,
+            strays: 0,
+        })
+    }
+
+    /// Says something about what goes on.
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.place.trace {
+            eprintln!("{}", what());
+        }
+    }
+
+    /// Makes a link, one of a host that nobody has heard of.
+    pub(crate) fn add_link(
+        &mut self,
+        name: &str,
+        role: Role,
+        eid: Option<&str>,
+        (elements, size): (u8, u8),
+    ) -> Result<(), String> {
+        self.instance = self.instance.wrapping_add(2);
+        let terms = Terms {
+            role,
+            version: if eid.is_some() { 2 } else { 1 },
+            elements,
+            element_len: RmbeSize::new(size).ok_or("no such size")?.bytes(),
+            mac: self.mac,
+            instance: self.instance,
+        };
+        let link = Link::new(&self.port, terms).map_err(text)?;
+        link.rmb.write(0, &vec![CANARY; link.rmb.len()]);
+        let eid = match eid {
+            Some(name) => Some(Eid::new(name.as_bytes()).ok_or("no such ID")?),
+            None => None,
+        };
+        let peering = Peering {
+            link,
+            eid,
+            agreed: None,
+        };
+        self.links.insert(name.into(), peering);
+        Ok(())
+    }
+
+    fn peering(&self, name: &str) -> Result<&Peering, String> {
+        self.links.get(name).ok_or(format!("no link {name}"))
+    }
+
+    /// A link by its name.
+    pub(crate) fn link(&mut self, name: &str) -> Result<&mut Link, String> {
+        let peering = self.links.get_mut(name).ok_or(format!("no link {name}"))?;
+        Ok(&mut peering.link)
+    }
+
+    /// A connection by its name.
+    pub(crate) fn conn(&mut self, name: &str) -> Result<&mut Conn, String> {
+        self.conns
+            .get_mut(name)
+            .ok_or(format!("no connection {name}"))
+    }
+
+    /// Lets everything go on that can.
+    pub(crate) fn tick(&mut self) {
+        for conn in self.conns.values_mut() {
+            conn.poll();
+        }
+        let mut news: Vec<(String, Cdc)> = Vec::new();
+        for (name, peering) in &mut self.links {
+            peering.link.poll();
+            let came = peering.link.news.drain(..);
+            news.extend(came.map(|cdc| (name.clone(), cdc)));
+        }
+        for (link, cdc) in news {
+            self.trace(|| format!("  < {cdc}"));
+            let known = self
+                .conns
+                .values_mut()
+                .find(|conn| conn.link == link && conn.token == cdc.token.0);
+            match known {
+                Some(conn) => conn.received(&cdc),
+                None => self.strays += 1,
+            }
+        }
+    }
+
+    /// Waits until something is true.
+    pub(crate) fn until(
+        &mut self,
+        seconds: f64,
+        what: &str,
+        mut test: impl FnMut(&mut Self) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        loop {
+            self.tick();
+            if test(self)? {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(format!("{what}: not within {seconds} s"));
+            }
+            sleep(Duration::from_micros(500));
+        }
+    }
+
+    /// Waits.
+    pub(crate) fn pause(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.tick();
+            sleep(Duration::from_micros(500));
+        }
+    }
+
+    fn own_end(&self, port: u16) -> End {
+        End {
+            mac: self.mac,
+            ip: self.place.address.0.octets(),
+            port,
+        }
+    }
+
+    fn add_conn(&mut self, name: &str, link: &str, host: Host) -> Result<(), String> {
+        self.peering(link)?;
+        let (wire, _) = Wire::open(&self.place.interface).map_err(text)?;
+        self.token += 1;
+        let conn = Conn::new(wire, host, link, self.token);
+        self.conns.insert(name.into(), conn);
+        Ok(())
+    }
+
+    /// Connects over TCP, with the option.
+    pub(crate) fn connect(
+        &mut self,
+        name: &str,
+        link: &str,
+        to: Ipv4Addr,
+        port: u16,
+    ) -> Result<(), String> {
+        self.tcp_port = self.tcp_port.wrapping_add(1).max(1024);
+        let other = End {
+            mac: [0; 6],
+            ip: to.octets(),
+            port,
+        };
+        let now = Instant::now();
+        let host = Host::client(self.own_end(self.tcp_port), other, true, Vec::new(), 1, now);
+        self.add_conn(name, link, host)?;
+        self.connected(name, SOON)
+    }
+
+    /// Waits for a connection over TCP.
+    pub(crate) fn listen(&mut self, name: &str, link: &str, port: u16) -> Result<(), String> {
+        let host = Host::server(self.own_end(port), true, Vec::new(), 1);
+        self.add_conn(name, link, host)
+    }
+
+    /// Waits until there is a TCP connection on which both have shown the option.
+    pub(crate) fn connected(&mut self, name: &str, seconds: f64) -> Result<(), String> {
+        self.until(seconds, "TCP connection", |world| {
+            Ok(world.conn(name)?.tcp().is_some_and(|tcp| tcp.connected))
+        })?;
+        let option = self.conn(name)?.tcp().is_some_and(|tcp| tcp.smc_option);
+        option.then_some(()).ok_or("no option came".into())
+    }
+
+    fn peer_id(&self, terms: &Terms) -> PeerId {
+        PeerId::new(terms.instance.to_be_bytes(), Mac(self.mac))
+    }
+
+    fn proposal(&self, peering: &Peering) -> Result<Message, String> {
+        let (address, bits) = self.place.address;
+        let gid = Gid(peering.link.gid());
+        let offer = OfferV1 {
+            gid,
+            mac: Mac(self.mac),
+            prefixes: Prefixes::V4(
+                Ipv4Subnet::of(address.octets(), bits).ok_or("no such network")?,
+            ),
+        };
+        let v2 = peering.eid.map(|eid| OfferV2 {
+            eids: List::from_slice(&[eid]),
+            release: 1,
+            gid,
+            limits: Some(LIMITS),
+        });
+        Ok(Message::Proposal(Proposal {
+            version: peering.link.terms.version,
+            peer_id: self.peer_id(&peering.link.terms),
+            v1: if v2.is_some() {
+                Err(ParseError::NotOffered)
+            } else {
+                Ok(offer)
+            },
+            v2: v2.ok_or(ParseError::NoExtension),
+        }))
+    }
+
+    /// Our Accept or Confirm, whose first contact it is or not.
+    fn accept(&mut self, name: &str, first: bool) -> Result<AcceptConfirm, String> {
+        let conn = self.conn(name)?;
+        let (token, link, element) = (conn.token, conn.link.clone(), conn.element);
+        let element = match element {
+            0 => self.link(&link)?.take_element()?,
+            element => element,
+        };
+        self.conn(name)?.element = element;
+        let peering = self.peering(&link)?;
+        let link = &peering.link;
+        let first_contact = FirstContact {
+            direct: true,
+            os: OS_LINUX,
+            release: 1,
+            host: *b"liar                            ",
+            limits: Some(LIMITS),
+            gids: match link.terms.role {
+                Role::Client => List::from_slice(&[Gid(link.gid())]),
+                Role::Server => List::new(),
+            },
+        };
+        let v2 = peering.eid.map(|eid| AcceptV2 {
+            eid,
+            first: first.then_some(match peering.agreed.and_then(|agreed| agreed.first) {
+                // The client repeats what the server chose.
+                Some(theirs) => FirstContact {
+                    limits: theirs.limits,
+                    release: theirs.release,
+                    ..first_contact
+                },
+                None => first_contact,
+            }),
+        });
+        Ok(AcceptConfirm {
+            first_contact: first,
+            peer_id: self.peer_id(&link.terms),
+            gid: Gid(link.gid()),
+            mac: Mac(self.mac),
+            qp: QpNum::new(link.qpn()).ok_or("no such queue pair")?,
+            rmb: RToken {
+                rkey: RKey(link.rmb.rkey()),
+                addr: link.rmb.address(),
+            },
+            index: RmbeIndex::new(element).ok_or("no such element")?,
+            token: AlertToken(token),
+            size: RmbeSize::for_bytes(link.terms.element_len),
+            mtu: MtuCode::new(3),
+            psn: Psn::truncate(link.psn),
+            v2,
+        })
+    }
+
+    /// A CLC message of ours, as it should be.
+    pub(crate) fn clc(&mut self, name: &str, what: &str) -> Result<Vec<u8>, String> {
+        let link = self.conn(name)?.link.clone();
+        let far = self.peering(&link)?.link.far;
+        let role = self.peering(&link)?.link.terms.role;
+        // The server decides whether it is a first contact; the client has connected by then.
+        let first = match role {
+            Role::Server => far.is_none(),
+            Role::Client => self.conns.values().filter(|conn| conn.link == link).count() == 1,
+        };
+        let (what, code) = what.split_once(':').unwrap_or((what, "0x03030000"));
+        let message = match what {
+            "proposal" => self.proposal(self.peering(&link)?)?,
+            "accept" => Message::Accept(self.accept(name, first)?),
+            "confirm" => Message::Confirm(self.accept(name, first)?),
+            "decline" | "decline-sync" => Message::Decline(Decline {
+                version: 1,
+                out_of_sync: what == "decline-sync",
+                peer_id: self.peer_id(&self.peering(&link)?.link.terms),
+                diagnosis: Diagnosis(number(code)? as u32),
+            }),
+            _ => return Err(format!("no message {what}")),
+        };
+        self.trace(|| format!("  > {message}"));
+        let mut bytes = vec![0; MAX_EMIT];
+        let len = message.emit(&mut bytes).ok_or("the message is too long")?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// Waits for a CLC message of a kind, and remembers what it says. `bring_up`: connects the queue
+    /// pair on a first contact.
+    pub(crate) fn wait_clc(
+        &mut self,
+        name: &str,
+        what: &str,
+        bring_up: bool,
+        seconds: f64,
+    ) -> Result<Message, String> {
+        let mut came = None;
+        self.until(seconds, what, |world| {
+            let conn = world.conn(name)?;
+            came = conn.next_clc();
+            if came.is_none() && conn.is_reset() {
+                return Err(format!("{what}: the connection was reset"));
+            }
+            Ok(came.is_some())
+        })?;
+        let message = Message::parse(&came.unwrap_or_default()).map_err(text)?;
+        self.trace(|| format!("  < {message}"));
+        let kind = match &message {
+            Message::Proposal(_) => "proposal",
+            Message::Accept(_) => "accept",
+            Message::Confirm(_) => "confirm",
+            Message::Decline(_) => "decline",
+        };
+        if kind != what {
+            return Err(format!("{what} awaited, {message} came"));
+        }
+        if let Message::Accept(said) | Message::Confirm(said) = &message {
+            self.learn(name, said, bring_up)?;
+        }
+        Ok(message)
+    }
+
+    fn learn(&mut self, name: &str, said: &AcceptConfirm, bring_up: bool) -> Result<(), String> {
+        let link = self.conn(name)?.link.clone();
+        let peering = self.links.get_mut(&link).ok_or("no link")?;
+        if said.v2.is_some() {
+            peering.agreed = said.v2;
+        }
+        let own_len = peering.link.terms.element_len;
+        if peering.link.far.is_none() && bring_up {
+            peering.link.connect(FarEnd {
+                gid: said.gid.0,
+                qpn: said.qp.get(),
+                psn: said.psn.get(),
+                mtu: said.mtu.map_or(3, |mtu| mtu.code().min(3)),
+            })?;
+        }
+        let conn = self.conn(name)?;
+        conn.theirs = Some(Theirs {
+            token: said.token.0,
+            rkey: said.rmb.rkey.0,
+            rmb: said.rmb.addr,
+            offset: said.index.offset(said.size),
+            len: said.size.bytes(),
+        });
+        conn.cursors = Cursors::new(own_len, said.size.bytes());
+        Ok(())
+    }
+
+    /// Sends a CLC message as it should be.
+    pub(crate) fn say(&mut self, name: &str, what: &str) -> Result<(), String> {
+        let bytes = self.clc(name, what)?;
+        self.conn(name)?.send_tcp(bytes);
+        Ok(())
+    }
+
+    /// A client's connection up to where data flows.
+    pub(crate) fn open(
+        &mut self,
+        name: &str,
+        link: &str,
+        to: Ipv4Addr,
+        port: u16,
+    ) -> Result<(), String> {
+        let first = self.peering(link)?.link.far.is_none();
+        self.connect(name, link, to, port)?;
+        self.say(name, "proposal")?;
+        self.wait_clc(name, "accept", true, SOON)?;
+        self.say(name, "confirm")?;
+        if first {
+            self.wait_llc(link, kind::ADD_LINK, false, SOON)?;
+        }
+        Ok(())
+    }
+
+    /// A server's connection, from the client's TCP connection to where data flows.
+    pub(crate) fn serve(&mut self, name: &str) -> Result<(), String> {
+        self.connected(name, SOON)?;
+        self.wait_clc(name, "proposal", false, SOON)?;
+        let link = self.conn(name)?.link.clone();
+        let first = self.peering(&link)?.link.far.is_none();
+        self.say(name, "accept")?;
+        self.wait_clc(name, "confirm", true, SOON)?;
+        if first {
+            self.confirm(&link)?;
+        }
+        Ok(())
+    }
+
+    /// The server's LLC messages of a first contact.
+    pub(crate) fn confirm(&mut self, link: &str) -> Result<(), String> {
+        self.link(link)?.number = 1;
+        let message = self.link(link)?.confirm_link(false);
+        self.post(link, &message)?;
+        self.wait_llc(link, kind::CONFIRM_LINK, true, SOON)?;
+        let message = self.link(link)?.sample(kind::ADD_LINK);
+        self.post(link, &message)?;
+        self.wait_llc(link, kind::ADD_LINK, true, SOON)
+    }
+
+    /// Waits for an LLC message and takes it out of the inbox.
+    pub(crate) fn wait_llc(
+        &mut self,
+        link: &str,
+        kind: u8,
+        reply: bool,
+        seconds: f64,
+    ) -> Result<(), String> {
+        self.wait_llc_with(link, kind, reply, &[], seconds)
+    }
+
+    /// The same, for one that has these bytes at these places.
+    pub(crate) fn wait_llc_with(
+        &mut self,
+        link: &str,
+        kind: u8,
+        reply: bool,
+        parts: &[(usize, Vec<u8>)],
+        seconds: f64,
+    ) -> Result<(), String> {
+        let fits = |message: &[u8], (at, part): &(usize, Vec<u8>)| {
+            message.get(*at..at + part.len()) == Some(part)
+        };
+        let what = format!("LLC message {kind}{}", if reply { " reply" } else { "" });
+        self.until(seconds, &what, |world| {
+            let inbox = &mut world.link(link)?.inbox;
+            let place = inbox.iter().position(|message| {
+                let flags = message.get(3).copied().unwrap_or(0);
+                let first = message.first().copied().unwrap_or(0);
+                first & 0x1f == kind
+                    && (flags & 0x80 != 0) == reply
+                    && parts.iter().all(|part| fits(message, part))
+            });
+            if let Some(place) = place {
+                inbox.remove(place);
+            }
+            Ok(place.is_some())
+        })
+    }
+
+    /// Posts a message on a link, when there is room.
+    pub(crate) fn post(&mut self, link: &str, message: &[u8]) -> Result<u64, String> {
+        self.until(SOON, "room", |world| Ok(world.link(link)?.has_room()))?;
+        self.link(link)?.post(message)
+    }
+
+    /// Waits for the end of a request. True if it went well.
+    pub(crate) fn is_done(&mut self, link: &str, id: u64) -> Result<bool, String> {
+        self.until(SOON, "completion", |world| {
+            Ok(world.link(link)?.status(id).is_some())
+        })?;
+        Ok(self.link(link)?.status(id) == Some(0))
+    }
+
+    /// Writes into the other side's memory, or reads as much. True if it went well.
+    pub(crate) fn access(&mut self, link: &str, bytes: &[u8], work: Work) -> Result<bool, String> {
+        self.until(SOON, "room", |world| Ok(world.link(link)?.is_quiet()))?;
+        let id = self.link(link)?.post_data(bytes, work)?;
+        self.is_done(link, id)
+    }
+
+    /// Sends a CDC message. Its number becomes the last one of the connection.
+    pub(crate) fn send_cdc(&mut self, name: &str, cdc: &Cdc) -> Result<(), String> {
+        self.trace(|| format!("  > {cdc}"));
+        let conn = self.conn(name)?;
+        conn.seq = cdc.seq;
+        let link = conn.link.clone();
+        self.post(&link, &cdc.emit()).map(|_| ())
+    }
+
+    /// Writes data into the other side's element, and does not tell; as much as there is room for.
+    pub(crate) fn put(&mut self, name: &str, bytes: &[u8]) -> Result<usize, String> {
+        let conn = self.conn(name)?;
+        let link = conn.link.clone();
+        let (theirs, cursors) = conn
+            .theirs
+            .zip(conn.cursors.as_mut())
+            .ok_or("not connected yet")?;
+        let len = cursors.room().min(bytes.len() as u32);
+        let parts = cursors.parts(len);
+        cursors.produce(len);
+        let mut rest = bytes;
+        for (offset, part) in parts {
+            let (now, later) = rest.split_at(part as usize);
+            rest = later;
+            let to = theirs.rmb + theirs.offset + u64::from(offset);
+            if !now.is_empty() && !self.access(&link, now, Work::Write(to, theirs.rkey))? {
+                return Err("a write failed".into());
+            }
+        }
+        Ok(len as usize)
+    }
+
+    /// Tells where both cursors are.
+    pub(crate) fn announce(&mut self, name: &str) -> Result<(), String> {
+        let cdc = self.conn(name)?.cdc().ok_or("not connected yet")?;
+        self.send_cdc(name, &cdc)
+    }
+
+    /// Reads what came, at most so much, and tells.
+    pub(crate) fn take(&mut self, name: &str, most: usize) -> Result<Vec<u8>, String> {
+        let conn = self.conn(name)?;
+        let (link, element) = (conn.link.clone(), conn.element);
+        let cursors = conn.cursors.as_mut().ok_or("not connected yet")?;
+        let len = cursors.readable().min(most as u32);
+        let parts = cursors.own_parts(len);
+        cursors.consume(len);
+        let link = self.link(&link)?;
+        let start = usize::from(element - 1) * link.terms.element_len as usize;
+        let mut bytes = Vec::new();
+        for (offset, part) in parts {
+            bytes.extend(link.rmb.read(start + offset as usize, part as usize));
+        }
+        if len > 0 {
+            self.announce(name)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Sends so many bytes and expects the same back. `put`: those at the front that were written
+    /// before.
+    pub(crate) fn echo(&mut self, name: &str, len: usize, put: usize) -> Result<(), String> {
+        let mut data = vec![0; len];
+        Stream::new(7, 0).fill(0, &mut data);
+        let (mut sent, mut back) = (put, Vec::new());
+        if put > 0 {
+            self.announce(name)?;
+        }
+        self.until(3.0 * SOON, "echo", |world| {
+            if sent < len {
+                let now = world.put(name, &data[sent..])?;
+                sent += now;
+                if now > 0 {
+                    world.announce(name)?;
+                }
+            }
+            back.extend(world.take(name, len)?);
+            let conn = world.conn(name)?;
+            if let Some(fault) = &conn.fault {
+                return Err(fault.clone());
+            }
+            if conn.state.aborted || conn.is_reset() {
+                return Err("the connection was aborted".into());
+            }
+            Ok(back.len() >= len)
+        })?;
+        if back == data {
+            return Ok(());
+        }
+        let place = back.iter().zip(&data).position(|(have, want)| have != want);
+        Err(format!("byte {place:?} of {len} came back wrong"))
+    }
+
+    /// Sends so many bytes back that come.
+    pub(crate) fn reflect(&mut self, name: &str, len: usize) -> Result<(), String> {
+        let (mut came, mut data) = (0, Vec::new());
+        self.until(3.0 * SOON, "bytes to send back", |world| {
+            let fresh = world.take(name, len - came)?;
+            came += fresh.len();
+            data.extend(fresh);
+            let now = world.put(name, &data)?;
+            if now > 0 {
+                data.drain(..now);
+                world.announce(name)?;
+            }
+            let conn = world.conn(name)?;
+            match &conn.fault {
+                Some(fault) => Err(fault.clone()),
+                None if conn.state.aborted => Err("the connection was aborted".into()),
+                None => Ok(came >= len && data.is_empty()),
+            }
+        })
+    }
+
+    /// Writes the first bytes of an echo, and does not tell.
+    pub(crate) fn put_echo(&mut self, name: &str, len: usize) -> Result<(), String> {
+        let mut data = vec![0; len];
+        Stream::new(7, 0).fill(0, &mut data);
+        let done = self.put(name, &data)?;
+        (done == len).then_some(()).ok_or("no room".into())
+    }
+
+    /// Nothing was written into elements of our RMB that no connection has.
+    pub(crate) fn check_canaries(&mut self, name: &str) -> Result<(), String> {
+        let used: Vec<_> = self
+            .conns
+            .values()
+            .filter(|conn| conn.link == name)
+            .map(|conn| conn.element)
+            .collect();
+        let link = self.link(name)?;
+        let len = link.terms.element_len as usize;
+        for element in (1..=link.terms.elements).filter(|element| !used.contains(element)) {
+            let start = usize::from(element - 1) * len;
+            let bytes = link.rmb.read(start, len);
+            if let Some(place) = bytes.iter().position(|byte| *byte != CANARY) {
+                return Err(format!("byte {place} of element {element} was written to"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends everything, so that nothing stays behind on the other side.
+    pub(crate) fn end(&mut self) {
+        for conn in self.conns.values_mut() {
+            conn.abandon();
+        }
+    }
+}
+
+const LIMITS: Limits = Limits {
+    max_connections: 255,
+    max_links: 2,
+    features: 0,
+};
+
+/// A number, decimal or with 0x.
+pub(crate) fn number(text: &str) -> Result<u64, String> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+    .map_err(|_| format!("`{text}` is not a number"))
+}
