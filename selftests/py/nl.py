@@ -294,6 +294,8 @@ def unprivileged(action, user_space=False):
             code = 0
         except OSError as error:
             code = error.errno
+        except AssertionError as error:
+            print(f"# without rights: {error}", flush=True)
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
