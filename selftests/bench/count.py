@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""count.py COUNTS --json FILE [--repeat N]: counts instructions of the guest it runs in.
+"""count.py COUNTS --json FILE [--repeat N] [--work NAME...] [--functions N]: counts instructions of the guest.
 
-The plugin insns.c, in the emulator, writes to the file COUNTS what was executed on each page of the modules
-since the last mark. Each kind of work is done twice, little and much of it, and what a unit costs is the difference
+The plugin insns.c, in the emulator, writes to the file COUNTS what was executed in each place of the modules
+since the last mark: by default a page, so that functions can be told apart only if it was asked for less. Each kind of work is done twice, little and much of it, and what a unit costs is the difference
 of the two counts by that of the two amounts: connections, warming up and starting programs drop out.
 """
 
 import argparse
+import bisect
 import ctypes
 import json
 import mmap
@@ -67,7 +68,7 @@ class Counter:
         self.phases = 0
 
     def mark(self):
-        """What was executed since the last mark: by address of a page, and in the whole `guest`."""
+        """What was executed since the last mark: by address of a place, and in the whole `guest`."""
         self.call()
         self.phases += 1
         number, end = self.phases - 1, time.monotonic() + 20
@@ -83,7 +84,7 @@ class Modules:
     """Which module an address belongs to."""
 
     def __init__(self):
-        self.known = []
+        self.known, self.symbols = [], []
         for line in Path("/proc/modules").read_text(encoding="ascii").splitlines():
             name, size, *_, base = line.split(" (")[0].split()
             self.known.append((int(base, 16), int(size), name))
@@ -96,14 +97,24 @@ class Modules:
                 return name if address < base + size else "other"
         return "other"
 
-    def sums(self, counts):
-        """By module."""
+    def sums(self, counts, functions):
+        """By module; by function as well if that is wanted."""
         sums = {"guest": counts.get("guest", 0)}
-        for page, count in counts.items():
-            if page != "guest":
-                name = self.name(int(page, 16))
+        for place, count in counts.items():
+            if place == "guest":
+                continue
+            address = int(place, 16)
+            for name in (self.name(address), *([self._function(address)] if functions else [])):
                 sums[name] = sums.get(name, 0) + count
         return sums
+
+    def _function(self, address):
+        """The module and the function."""
+        if not self.symbols:
+            lines = (line.split() for line in Path("/proc/kallsyms").read_text(encoding="ascii").splitlines())
+            self.symbols = sorted((int(line[0], 16), f"{line[3][1:-1]} {line[2]}") for line in lines if len(line) == 4)
+        place = bisect.bisect_right(self.symbols, (address, "~"))
+        return self.symbols[place - 1][1] if place else "other"
 
 
 def settle(hosts):
@@ -115,27 +126,30 @@ def settle(hosts):
         time.sleep(0.1)
 
 
-def packets(hosts):
-    """Packets that the devices have sent."""
-    return sum(
-        int(path.read_text(encoding="ascii"))
-        for path in Path("/sys/class/infiniband").glob("rxe*/ports/1/hw_counters/sent_pkts")) if hosts else 0
+def device_counters():
+    """What the devices have counted: packets, completions, what was repeated."""
+    sums = {}
+    for path in Path("/sys/class/infiniband").glob("rxe*/ports/1/hw_counters/*"):
+        if path.name != "lifespan":
+            name = f"device {path.name}"
+            sums[name] = sums.get(name, 0) + int(path.read_text(encoding="ascii"))
+    return sums
 
 
-def once(pair, counter, modules, work, amount):
-    """What that much of it costs, by module, and in packets."""
+def once(pair, counter, sums, work, amount):
+    """What that much of it costs, by module, and in counters of the devices."""
     settle(set(pair.hosts))
     counter.mark()
-    before = packets(pair.hosts)
+    before = device_counters()
     pair.ask(work.words(amount), 300)
     settle(set(pair.hosts))
-    after = packets(pair.hosts)
-    return {**modules.sums(counter.mark()), "packets": after - before}
+    after = device_counters()
+    return {**sums(counter.mark()), **{name: after[name] - before[name] for name in after}}
 
 
-def cost(pair, counter, modules, work):
+def cost(pair, counter, sums, work):
     """Of one unit."""
-    little, much = (once(pair, counter, modules, work, amount) for amount in (work.little, work.much))
+    little, much = (once(pair, counter, sums, work, amount) for amount in (work.little, work.much))
     units = work.much - work.little
     return {name: (much.get(name, 0) - little.get(name, 0)) / units for name in set(little) | set(much)}
 
@@ -145,14 +159,28 @@ def total(costs):
     return sum(costs.get(name, 0) for name in OURS + DEVICE)
 
 
-def count(pair, counter, repeat):
+def largest(costs, number):
+    """The functions that cost most, and what the devices have counted."""
+    functions = sorted(((cost, name) for name, cost in costs.items() if " " in name and name[:7] != "device "), reverse=True)
+    for cost, name in functions[:number]:
+        print(f"#   {cost:10.0f} {name}")
+    for name, cost in sorted(costs.items()):
+        if name.startswith("device ") and cost:
+            print(f"#   {cost:10.2f} {name}")
+
+
+def count(pair, counter, options):
     """Costs of each kind of work: medians of some tries, and how far these are apart."""
     told = {}
-    for work in WORKS:
+    for work in (work for work in WORKS if work.name in (options.work or work.name)):
         pair.ask(work.words(work.little), 300)
         # After what came with the first connection, a module perhaps.
         modules = Modules()
-        tries = [cost(pair, counter, modules, work) for _ in range(repeat)]
+
+        def sums(counts, modules=modules):
+            return modules.sums(counts, options.functions)
+
+        tries = [cost(pair, counter, sums, work) for _ in range(options.repeat)]
         names = set().union(*tries)
         median = {name: statistics.median(one.get(name, 0) for one in tries) for name in names}
         totals = sorted(total(one) for one in tries)
@@ -165,9 +193,12 @@ def count(pair, counter, repeat):
             "total": statistics.median(totals),
             "totals": totals,
             "guest": median["guest"],
-            "packets": median["packets"],
+            "packets": median.get("device sent_pkts", 0),
         }
-        print(f"# {work.text}: {told[work.name]['total']:.0f} instructions per {work.unit}", flush=True)
+        print(f"# {work.text}: {told[work.name]['total']:.0f} instructions per {work.unit}, "
+              f"{told[work.name]['smc']:.0f} of them of SMC; {told[work.name]['packets']:.1f} packets", flush=True)
+        if options.functions:
+            largest(median, options.functions)
     return told
 
 
@@ -178,13 +209,16 @@ def main():
     parser.add_argument("--server", default="", help="namespace of the server")
     parser.add_argument("--client", default="")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--work", action="append", choices=[work.name for work in WORKS], help="only this; again for more")
+    parser.add_argument("--functions", type=int, default=0, metavar="N",
+                        help="tell the N functions that cost most; the plugin has to count by 16 bytes (shift=4)")
     options = parser.parse_args()
     here = Here()
     server, client = Host(here, options.server), Host(here, options.client)
     pair = Sockets("smc", "SMC sockets", (server, "smc"), (client, "smc"), "smc", 5301, SERVER)
     try:
         pair.start()
-        found = count(pair, Counter(options.counts), options.repeat)
+        found = count(pair, Counter(options.counts), options)
         if problem := pair.prove():
             raise RuntimeError(problem)
     finally:

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A plugin of QEMU's emulator: counts the instructions that a guest executes, by pages of its kernel's modules.
+ * A plugin of QEMU's emulator: counts the instructions that a guest executes, by places in its kernel's modules.
  *
- *	qemu-system-x86_64 -plugin insns.so,out=FILE ...
+ *	qemu-system-x86_64 -plugin insns.so,out=FILE[,shift=BITS] ...
+ *
+ * A place is a piece of so many bits of address: a page, unless something finer is asked for.
  *
  * A program in the guest marks where a phase ends by executing MARK. The counts of the phase are then
  * appended to FILE, a line each, and a line that ends them:
  *
- *	PHASE ADDRESS COUNT		a page, and what was executed on it
+ *	PHASE ADDRESS COUNT		a place, and what was executed there
  *	PHASE guest COUNT		the whole guest, kernel and programs
  *	PHASE end
  *
@@ -57,19 +59,23 @@ API int qemu_plugin_version = 4;
 /* nopl with an offset that no compiler makes, "SMCn": does nothing. count.py executes it. */
 static const uint8_t MARK[] = { 0x0f, 0x1f, 0x84, 0x00, 'S', 'M', 'C', 'n' };
 
-/* Where x86-64 Linux has its modules, without KASLR, and the pages there. */
+/* Where x86-64 Linux has its modules, without KASLR. */
 #define FIRST	0xffffffffa0000000ull
 #define LAST	0xffffffffff000000ull
-#define PAGES	((LAST - FIRST) >> 12)
 
-/* Counters for so many pages with code that is executed; the first one counts everything. */
-#define COUNTERS 16384
+/* The size of a place, as a power of two. */
+#define SHIFT_MIN 4
+#define SHIFT_MAX 12
+static unsigned int shift = SHIFT_MAX;
+
+/* Counters for so many places with code that is executed; the first one counts everything. */
+#define COUNTERS 65536
 static struct qemu_plugin_scoreboard *board;
 static uint64_t before[COUNTERS];
 static uint64_t address_of[COUNTERS];
 static unsigned int used = 1;
-/* The counter of a page, or 0. */
-static uint16_t counter_of[PAGES];
+/* The counter of a place, or 0. Of the table only what is used takes memory. */
+static uint16_t counter_of[(LAST - FIRST) >> SHIFT_MIN];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *out;
@@ -109,14 +115,14 @@ static unsigned int counter_for(uint64_t address)
 
 	if (address < FIRST || address >= LAST)
 		return 0;
-	known = &counter_of[(address - FIRST) >> 12];
+	known = &counter_of[(address - FIRST) >> shift];
 	pthread_mutex_lock(&lock);
 	if (!*known) {
 		if (used == COUNTERS) {
 			fputs("insns: more code in modules than there are counters for\n", stderr);
 			abort();
 		}
-		address_of[used] = address & ~0xfffull;
+		address_of[used] = address >> shift << shift;
 		*known = used++;
 	}
 	counter = *known;
@@ -147,14 +153,24 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 
 API int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info_t *info, int argc, char **argv)
 {
+	const char *path = NULL;
+
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "out=", 4)) {
-		fprintf(stderr, "insns: out=FILE is wanted, and nothing else\n");
+	for (int i = 0; i < argc; i++) {
+		if (!strncmp(argv[i], "out=", 4))
+			path = argv[i] + 4;
+		else if (!strncmp(argv[i], "shift=", 6))
+			shift = atoi(argv[i] + 6);
+		else
+			path = NULL;
+	}
+	if (!path || shift < SHIFT_MIN || shift > SHIFT_MAX) {
+		fprintf(stderr, "insns: out=FILE is wanted, and perhaps shift=%d..%d\n", SHIFT_MIN, SHIFT_MAX);
 		return -1;
 	}
-	out = fopen(argv[0] + 4, "w");
+	out = fopen(path, "w");
 	if (!out) {
-		perror(argv[0] + 4);
+		perror(path);
 		return -1;
 	}
 	board = qemu_plugin_scoreboard_new(COUNTERS * sizeof(uint64_t));
