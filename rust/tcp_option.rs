@@ -37,7 +37,8 @@ unsafe impl Sync for Hooks {}
 
 const fn hook_ops(pf: u32) -> bindings::nf_hook_ops {
     bindings::nf_hook_ops {
-        hook: Some(tcp::hook),
+        hook: Some(bindings::tcp_syn_hook),
+        priv_: tcp::hook as *mut c_void,
         pf: pf as u8,
         hooknum: bindings::nf_inet_hooks_NF_INET_LOCAL_OUT,
         // First of all, so that everybody else sees packets as they leave.

@@ -620,9 +620,32 @@ __rust_helper bool rust_helper_tcp_option_native_get(const struct sock *sk)
 }
 #endif
 
+static noinline unsigned int call_hook(nf_hookfn *hook, struct sk_buff *skb,
+				       const struct nf_hook_state *state)
+{
+	return hook(NULL, skb, state);
+}
+
 /*
- * Classifies a packet at the local output hook; quick for whatever is not a SYN. For a SYN-ACK,
- * `req` is set as well. The owner lives as long as the packet.
+ * The local output hook: every packet that leaves the host comes here, those of RoCE as well. What
+ * cannot be a SYN or SYN-ACK goes on at once; the rest goes to the hook that `priv` is.
+ */
+__rust_helper unsigned int rust_helper_tcp_syn_hook(void *priv, struct sk_buff *skb,
+						    const struct nf_hook_state *state)
+{
+	const struct sock *sk = skb->sk;
+
+	if (sk) {
+		u8 found = READ_ONCE(sk->sk_state);
+
+		if (unlikely(found == TCP_SYN_SENT || found == TCP_NEW_SYN_RECV))
+			return call_hook(priv, skb, state);
+	}
+	return NF_ACCEPT;
+}
+
+/*
+ * Classifies a packet at the local output hook. For a SYN-ACK, `req` is set as well. The owner lives as long as the packet.
  */
 __rust_helper enum kapi_syn_kind rust_helper_tcp_syn_kind(struct sk_buff *skb, u8 pf,
 							  struct sock **owner,

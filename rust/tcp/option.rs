@@ -358,11 +358,11 @@ unsafe fn insert(skb: *mut bindings::sk_buff, pf: u8, option: &[u8; LEN]) -> boo
 const ACCEPT: c_uint = bindings::NF_ACCEPT;
 const DROP: c_uint = bindings::NF_DROP;
 
-/// The hook: looks at every packet that leaves the host, quickly.
+/// The hook, for packets that may be a SYN or a SYN-ACK.
 ///
 /// # Safety
 ///
-/// Called by netfilter at the local output hook, under RCU.
+/// Called at netfilter's local output hook, under RCU.
 pub(crate) unsafe extern "C" fn hook(
     _priv: *mut c_void,
     skb: *mut bindings::sk_buff,
