@@ -98,10 +98,25 @@ impl UsedGids {
     }
 
     fn indices(self) -> impl Iterator<Item = u8> {
-        (0..=u8::MAX).filter(move |index| {
-            let word = self.used.get(usize::from(*index) / u64::BITS as usize);
-            word.is_some_and(|bits| bits >> (u32::from(*index) % u64::BITS) & 1 != 0)
-        })
+        Indices(self.used)
+    }
+}
+
+/// Goes from one bit to the next: hardly any is set.
+struct Indices([u64; GIDS.div_ceil(u64::BITS) as usize]);
+
+impl Iterator for Indices {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        let (word, bits) = self
+            .0
+            .iter_mut()
+            .enumerate()
+            .find(|(_, bits)| **bits != 0)?;
+        let bit = bits.trailing_zeros();
+        *bits &= bits.wrapping_sub(1);
+        u8::try_from(word as u32 * u64::BITS + bit).ok()
     }
 }
 
