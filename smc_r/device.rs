@@ -59,8 +59,8 @@ pub(crate) trait DeviceUpcalls: Send + Sync {
     /// this returns.
     fn removed(&self, device: &Arc<Device>);
 
-    /// Packets go through the port again.
-    fn port_active(&self, device: &Arc<Device>, port: u8);
+    /// There is another device, or packets go through a port again.
+    fn ready(&self);
 
     /// Packets do not go through the port any more.
     fn port_error(&self, device: &Arc<Device>, port: u8);
@@ -331,6 +331,8 @@ pub(crate) struct Path {
     pub(crate) pnet: Option<PnetId>,
     /// How packets are to be treated on it, as the socket that asks for it says.
     pub(crate) service: ib::Service,
+    /// What was looked for when it was found.
+    pub(crate) want: Want,
 }
 
 impl Path {
@@ -388,6 +390,9 @@ impl Want {
     /// How well a GID does: more is better, None is not at all.
     fn rank(&self, entry: &GidEntry) -> Option<u8> {
         let here = entry.netdev.namespace == self.namespace;
+        if self.ifindex.is_none() && entry.vlan != self.vlan {
+            return None;
+        }
         let direct = here && self.ifindex.is_none_or(|i| i == entry.netdev.ifindex);
         // Another port of the same network has to be in the same VLAN of it.
         if !direct && (self.pnet.is_none() || entry.vlan != self.vlan) {
@@ -515,6 +520,7 @@ impl DeviceTable {
                     netdev: entry.netdev,
                     pnet: want.pnet,
                     service: ib::Service::default(),
+                    want: *want,
                 };
                 paths.push((rank, path), GFP_KERNEL)?;
             }
@@ -526,6 +532,28 @@ impl DeviceTable {
             }
         }
         Ok(sorted)
+    }
+
+    /// The paths in the network of another one, its own included, for links of the same group: of
+    /// ports in the same physical network, if it has a name, or else in the same subnet. May sleep.
+    pub(crate) fn beside(&self, path: &Path) -> Result<KVec<Path>> {
+        let gids = match path.gid_kind {
+            // Such a GID does not say which network it is in.
+            GidKind::V1 if path.want.pnet.is_none() => return Ok(KVec::new()),
+            GidKind::V1 => Gids::V1,
+            GidKind::V2 => Gids::V2,
+        };
+        let mut paths = self.paths(&Want {
+            ifindex: None,
+            vlan: path.vlan,
+            gids,
+            ..path.want
+        })?;
+        for other in paths.iter_mut() {
+            other.service = path.service;
+            other.want = path.want;
+        }
+        Ok(paths)
     }
 
     /// Whether a port is in the physical network that is wanted, if one is, and may be used.
@@ -631,6 +659,7 @@ impl Client for Clients {
         self.0.count.store(list.len(), Relaxed);
         self.0.changes.note();
         drop(list);
+        self.0.upcalls.ready();
         Ok(data)
     }
 
@@ -651,7 +680,7 @@ impl Client for Clients {
         let upcalls = &self.0.upcalls;
         let port = |port| u8::try_from(port).unwrap_or(0);
         match event {
-            Event::PortActive(p) => upcalls.port_active(data, port(p)),
+            Event::PortActive(_) => upcalls.ready(),
             Event::PortError(p) => upcalls.port_error(data, port(p)),
             Event::GidChange(p) => {
                 data.note_gids_changed();

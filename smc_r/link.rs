@@ -5,6 +5,8 @@
 //! Everything here runs where the transport's completions do, in softirq: spin locks (BH) only, no
 //! allocation that may sleep.
 
+use core::ops::Deref;
+
 use kapi::{errno::ENOTCONN, util::now_ms};
 use kernel::{
     prelude::*,
@@ -94,6 +96,10 @@ pub(crate) struct Link {
     /// The port it runs on.
     pub(crate) path: Path,
     transport: SetOnce<Arc<Rc>>,
+    /// Connections that send over it.
+    load: Atomic<u32>,
+    /// Listeners have been told that it is up.
+    announced: Atomic<u32>,
     /// When something last came in, for the idle rule of TEST LINK.
     last_received: Atomic<u64>,
 }
@@ -107,6 +113,8 @@ impl Link {
                 place,
                 path: path.clone(),
                 transport: SetOnce::new(),
+                load: Atomic::new(0),
+                announced: Atomic::new(0),
                 last_received: Atomic::new(now_ms()),
             },
             GFP_KERNEL,
@@ -147,6 +155,23 @@ impl Link {
         self.transport()?.map_ring(ring)
     }
 
+    /// Whether a send ring is mapped for this link.
+    pub(crate) fn owns(&self, map: &RingMap) -> bool {
+        self.transport
+            .as_ref()
+            .is_some_and(|transport| transport.owns(map))
+    }
+
+    /// How many connections send over it.
+    pub(crate) fn load(&self) -> u32 {
+        self.load.load(Relaxed)
+    }
+
+    /// Notes that listeners are told that it is up, or down; false if they know.
+    pub(crate) fn announce(&self, up: bool) -> bool {
+        self.announced.xchg(u32::from(up), Relaxed) != u32::from(up)
+    }
+
     /// Gets a key for an RMB. Sleeps.
     pub(crate) fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr> {
         self.transport()?.alloc_key(rmb)
@@ -173,9 +198,41 @@ impl Link {
             .is_some_and(|transport| matches!(transport.state(), State::Receiving | State::Sending))
     }
 
+    /// True while it can send.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.transport
+            .as_ref()
+            .is_some_and(|transport| transport.state() == State::Sending)
+    }
+
     /// When something last came in, in milliseconds.
     pub(crate) fn last_received(&self) -> u64 {
         self.last_received.load(Relaxed)
+    }
+}
+
+/// A connection's place on a link.
+pub(crate) struct Seat(Arc<Link>);
+
+impl Seat {
+    /// Counts a connection in.
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        link.load.fetch_add(1, Relaxed);
+        Self(link)
+    }
+}
+
+impl Deref for Seat {
+    type Target = Arc<Link>;
+
+    fn deref(&self) -> &Arc<Link> {
+        &self.0
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.load.fetch_sub(1, Relaxed);
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) enum Setting {
     Wmem,
     /// Size of RMB elements where the program does not set it, in bytes.
     Rmem,
-    /// Most links of a group, as is agreed with peers of version 2.
+    /// Most links of a group, as is agreed with peers; of version 2, see [`LINKS_V2`].
     MaxLinks,
     /// Most connections of a group, as is agreed with peers of version 2.
     MaxConns,
@@ -91,6 +91,9 @@ const MAX_SIZE: u32 = i32::MAX as u32 / 2;
 /// Most seconds: as milliseconds they have to fit timers.
 const MAX_SECONDS: u32 = i32::MAX as u32 / 1000;
 
+/// Most links of a group of version 2: what all peers agree to.
+pub(crate) const LINKS_V2: u8 = 2;
+
 /// For how many seconds at most clients keep idle link groups longer than servers.
 const IDLE_LONGER: u32 = 60;
 
@@ -115,7 +118,7 @@ const KNOBS: [(Setting, Knob); SETTINGS] = [
     ),
     (
         Setting::MaxLinks,
-        Knob::number(c"smcr_max_links_per_lgr", 2, 1, 2),
+        Knob::number(c"smcr_max_links_per_lgr", 2, 1, 8),
     ),
     (
         Setting::MaxConns,
@@ -283,7 +286,7 @@ impl Netns {
         Some(OwnV2 {
             eids,
             max_connections: self.setting_u8(Setting::MaxConns),
-            max_links: self.setting_u8(Setting::MaxLinks),
+            max_links: self.setting_u8(Setting::MaxLinks).min(LINKS_V2),
             host,
         })
     }

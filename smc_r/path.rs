@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use kapi::{
     errno::EHOSTUNREACH,
-    ib,
+    ib::{self, GidKind},
     net::{Hop, Net, Way},
     netdev::{NetDev, NetDevice},
     sock::{Sk, SockAddr},
@@ -25,7 +25,7 @@ use smc_proto::{
 };
 
 use crate::{
-    device::{Gids, Path, Want},
+    device::{DeviceTable, Gids, Path, Want},
     netns::{Setting, VERSION_1, VERSION_2},
     pnet,
     socket::SmcSocket, //
@@ -207,6 +207,48 @@ fn way(path: &Path, peer: Gid) -> Result<Way> {
     let net = Net::by_id(path.netdev.namespace).ok_or(ENODEV)?;
     let way = net.route(address(path.gid), peer, path.netdev.ifindex);
     way.ok_or(EHOSTUNREACH)
+}
+
+/// The paths for a further link of the group whose first one was on `first`. If the peer's port is
+/// known, only those that lead to it, all of them with a gateway in between or none. Process context.
+pub(crate) fn further(
+    devices: &DeviceTable,
+    first: &Path,
+    peer: Option<Gid>,
+    direct: bool,
+) -> Result<KVec<Path>> {
+    let mut paths = devices.beside(first)?;
+    if let (Some(peer), GidKind::V2) = (peer, first.gid_kind) {
+        paths.retain(|path| {
+            if direct {
+                is_on_link(path, peer)
+            } else {
+                way(path, peer).is_ok_and(|way| way.hop == Hop::Gateway)
+            }
+        });
+    }
+    Ok(paths)
+}
+
+/// Whether the peer's port is in the subnet of our port. A route does not tell: devices send through
+/// their own interface, whichever one it leads to.
+fn is_on_link(path: &Path, peer: Gid) -> bool {
+    let Some(dev) = Net::by_id(path.netdev.namespace)
+        .zip(i32::try_from(path.netdev.ifindex).ok())
+        .and_then(|(net, ifindex)| NetDevice::by_index(&net, ifindex))
+    else {
+        return false;
+    };
+    let own = address(path.gid);
+    prefix_len(&dev, own).is_some_and(|len| match (own, address(peer)) {
+        (IpAddr::V4(own), IpAddr::V4(peer)) => {
+            Ipv4Subnet::of(own.octets(), len) == Ipv4Subnet::of(peer.octets(), len)
+        }
+        (IpAddr::V6(own), IpAddr::V6(peer)) => {
+            Ipv6Prefix::of(own.octets(), len) == Ipv6Prefix::of(peer.octets(), len)
+        }
+        _ => false,
+    })
 }
 
 fn is_unicast(addr: &IpAddr) -> bool {

@@ -19,8 +19,8 @@
 //!
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (mutex)
-//! 3. `Groups::list` (mutex), then `Group::pools` (mutex), then the mutexes of `device`, then those
-//!    of `pnet`, `Rules::list`, `Netns::eids`
+//! 3. `Groups::list` (mutex), then `Group::pools` and `GroupRmb::keys` (mutexes), then the mutexes of
+//!    `device`, then those of `pnet`, `Rules::list`, `Netns::eids`
 //! 4. the lock of the inner TCP socket
 //! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
 //! 6. `Group::flow`, then `Group::links`

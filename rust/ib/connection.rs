@@ -99,6 +99,9 @@ pub struct Config {
     pub reserved: u32,
     /// The longest message to send.
     pub message_len: u32,
+    /// The longest message to send if there is one of them in flight at most; 0 for none that are
+    /// longer than the others.
+    pub long_message_len: u32,
     /// Messages that can be taken without the peer having to wait.
     pub receives: u32,
     /// The longest message to receive, if `receive_more` is zero.
@@ -124,7 +127,8 @@ struct Objects {
 /// What completions need.
 struct Live<H> {
     handler: H,
-    /// Receive buffers, then slots for messages, then the place for ends of long messages.
+    /// Receive buffers, then slots for messages, then the place for ends of long messages, then the
+    /// one for a long message to send.
     messages: Mapping,
 }
 
@@ -165,6 +169,8 @@ pub struct Connection<H: Handler> {
     long: SpinLockBh<KVec<u8>>,
     /// The place for the ends of long messages.
     long_at: usize,
+    /// The place for a long message to send.
+    long_send_at: usize,
     local: LocalAddress,
     config: Config,
     #[pin]
@@ -191,7 +197,8 @@ impl<H: Handler> Connection<H> {
         let slots = config.slots as usize;
         let receive_bytes = receives * config.receive_len as usize;
         let long_at = receive_bytes + slots * config.message_len as usize;
-        let bytes = long_at + config.receive_more as usize;
+        let long_send_at = long_at + config.receive_more as usize;
+        let bytes = long_send_at + config.long_message_len as usize;
         let long = match config.receive_more {
             0 => 0,
             more => (config.receive_len + more) as usize,
@@ -228,6 +235,7 @@ impl<H: Handler> Connection<H> {
                 register_cqe: Cqe::new(register_done::<H>),
                 long <- new_spinlock_bh!(long, "ib::Connection::long"),
                 long_at,
+                long_send_at,
                 local: LocalAddress { port, gid_index, gid_kind, psn, service: config.service },
                 config,
                 _pin: PhantomPinned,
@@ -310,6 +318,7 @@ impl<H: Handler> Connection<H> {
             messages: &live.messages,
             start: self.config.receives as usize * self.config.receive_len as usize,
             stride: self.config.message_len as usize,
+            long: (self.long_send_at, self.config.long_message_len as usize),
         }
     }
 

@@ -47,7 +47,8 @@ pub struct Chain<'a> {
     pub source: Option<MappingId>,
     /// At most [`MAX_WRITES`].
     pub writes: &'a [Write],
-    /// At most as long as [`Config::message_len`](super::Config::message_len). Copied.
+    /// At most as long as [`Config::message_len`](super::Config::message_len), or, one at a time, as
+    /// [`Config::long_message_len`](super::Config::long_message_len). Copied.
     pub message: &'a [u8],
     /// Comes back when all of it has been done.
     pub cookie: u64,
@@ -73,6 +74,8 @@ struct Slot {
     cookie: u64,
     source: Option<MappingId>,
     requests: u32,
+    /// Its message is in the place for long ones.
+    long: bool,
 }
 
 /// The places of sources, by their names.
@@ -107,6 +110,8 @@ pub(super) struct SendQueue {
     reserved: usize,
     /// Somebody was turned away with `Busy`.
     wanted: bool,
+    /// A chain in flight has its message in the place for long ones.
+    long: bool,
     sources: Sources,
     /// The region being registered, or the one registered last: kept because the device uses it.
     registering: Option<Arc<Region>>,
@@ -126,6 +131,8 @@ pub(super) struct Context<'a> {
     pub(super) messages: &'a Mapping,
     pub(super) start: usize,
     pub(super) stride: usize,
+    /// Where a long message is copied to, and how long it may be.
+    pub(super) long: (usize, usize),
 }
 
 /// What comes out of a completion.
@@ -141,6 +148,7 @@ impl SendQueue {
             cookie: 0,
             source: None,
             requests: 0,
+            long: false,
         };
         let list = KVec::from_elem(slot, slots, GFP_KERNEL)?;
         // INVARIANT: No queue pair, nothing posted.
@@ -156,6 +164,7 @@ impl SendQueue {
             credits,
             reserved,
             wanted: false,
+            long: false,
             sources: KVec::new(),
             registering: None,
             registration_pending: false,
@@ -224,7 +233,8 @@ impl SendQueue {
         context: &Context<'_>,
     ) -> Result<(), PostError> {
         let count = chain.writes.len();
-        if count > MAX_WRITES || chain.message.len() > context.stride {
+        let long = chain.message.len() > context.stride;
+        if count > MAX_WRITES || (long && chain.message.len() > context.long.1) {
             return Err(PostError::Invalid);
         }
         let qp = self.sending_qp().ok_or(PostError::Down)?;
@@ -234,7 +244,10 @@ impl SendQueue {
         } else {
             (0, 0)
         };
-        if self.slots.len() - self.used <= slots || self.credits < requests + credits {
+        if self.slots.len() - self.used <= slots
+            || self.credits < requests + credits
+            || (long && self.long)
+        {
             self.wanted |= chain.spare;
             return Err(PostError::Busy);
         }
@@ -243,7 +256,11 @@ impl SendQueue {
         if next >= self.slots.len() {
             next -= self.slots.len();
         }
-        let offset = context.start + next * context.stride;
+        let offset = if long {
+            context.long.0
+        } else {
+            context.start + next * context.stride
+        };
         let pages: &Pages = context.messages.pages();
         pages
             .write(offset, chain.message)
@@ -319,7 +336,9 @@ impl SendQueue {
             cookie: chain.cookie,
             source,
             requests,
+            long,
         };
+        self.long |= long;
         self.used += 1;
         self.credits -= requests;
         Ok(())
@@ -336,6 +355,7 @@ impl SendQueue {
             self.first = 0;
         }
         self.used -= 1;
+        self.long &= !slot.long;
         self.credits += slot.requests;
         let source = slot.source.and_then(|id| {
             let place = self.sources.get_mut(id.0 as usize)?;

@@ -49,14 +49,15 @@ use smc_proto::{
         Timer,
         Watch, //
     },
-    group::PeerElement,
-    wire::RKey, //
+    group::{Element, PeerElement},
+    wire::{AlertToken, RKey, RToken, RmbeSize}, //
 };
 
 use crate::{
+    buffers::{RingMap, SendRing},
     clock::now,
-    group::{Buffers, ConnToken, Group, OwnElement, PooledRing},
-    link::{Cookie, Link},
+    group::{Buffers, ConnToken, Group, OwnElement, PooledRing, Tried},
+    link::{Cookie, Link, Seat},
     shown::Shown,
     socket::{self, sk_state, Phase, SmcSocket, SocketRef},
     stats::InUse,
@@ -105,17 +106,60 @@ impl workqueue::Handler<SocketRef> for ConnTimer {
 pub(crate) struct PeerBuffer {
     /// Its place in the group's table.
     pub(crate) place: PeerElement,
+    /// Its size.
+    pub(crate) size: RmbeSize,
     /// RDMA address of the element.
     pub(crate) address: u64,
     /// Key of its RMB on our link.
     pub(crate) rkey: RKey,
 }
 
+/// What a connection needs on the link that it moves to.
+struct Route {
+    seat: Seat,
+    map: RingMap,
+    address: u64,
+    rkey: RKey,
+}
+
+impl Route {
+    /// `None` if the send ring cannot be mapped, or the key is of no use. Sleeps.
+    fn new(link: &Arc<Link>, ring: &Arc<SendRing>, peer: &Place, token: RToken) -> Option<Self> {
+        let element = Element {
+            token,
+            index: peer.element.index,
+            size: peer.size,
+            alert: AlertToken(0),
+        };
+        Some(Self {
+            seat: Seat::new(link.clone()),
+            map: link.map_ring(ring).ok()?,
+            address: element.address()?,
+            rkey: token.rkey,
+        })
+    }
+}
+
+/// Where the peer's buffer is, whatever the link.
+#[derive(Clone, Copy)]
+struct Place {
+    element: PeerElement,
+    size: RmbeSize,
+}
+
+/// How long messages may take to be handled that the peer is sure to have got through before one that
+/// has been, over another link.
+const OVERTAKEN_MS: u64 = 2_000;
+
 /// An established connection and all that it uses.
 pub(crate) struct Connection {
     core: Conn,
     pub(crate) group: Arc<Group>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Seat,
+    /// Where it goes on as soon as nothing is under way any more.
+    next: Option<Route>,
+    /// When messages are lost that have been overtaken by others and not come yet.
+    overtaken_until: Option<u64>,
     pub(crate) token: ConnToken,
     ring: PooledRing,
     element: OwnElement,
@@ -167,7 +211,9 @@ impl Connection {
         let this = Self {
             core: parts.core,
             group: parts.group,
-            link: parts.link,
+            link: Seat::new(parts.link),
+            next: None,
+            overtaken_until: None,
             token: parts.token,
             ring: parts.ring,
             element: parts.element,
@@ -249,6 +295,25 @@ impl Connection {
         self.core.handle_link_failed()
     }
 
+    /// Goes on on another link. What has not arrived over the old one is sent again. `conn` lock held.
+    fn switch(&mut self, route: Route) -> Events {
+        self.next = None;
+        self.link = route.seat;
+        self.ring.map = route.map;
+        self.peer.address = route.address;
+        self.peer.rkey = route.rkey;
+        self.core.handle_failover()
+    }
+
+    /// What a move from `from` needs to know; `None` if it is not there any more.
+    fn leaving(&self, from: &Arc<Link>) -> Option<(Arc<Group>, Arc<SendRing>, Place)> {
+        let place = Place {
+            element: self.peer.place,
+            size: self.peer.size,
+        };
+        Arc::ptr_eq(&self.link, from).then(|| (self.group.clone(), self.ring.ring.clone(), place))
+    }
+
     /// Whether the connection is past both directions, however it came to that.
     fn is_past(&self) -> bool {
         matches!(
@@ -270,6 +335,13 @@ impl Connection {
     /// Posts whatever is due. `conn` lock held.
     fn pump(&mut self) -> Events {
         let mut events = Events::default();
+        if let Some(route) = self.next.take() {
+            if self.core.is_in_flight() {
+                self.next = Some(route);
+                return events;
+            }
+            events = self.switch(route);
+        }
         while let Some(transmit) = self.core.poll_transmit() {
             let mut writes = [self.no_write(); MAX_WRITES];
             let mut count = 0;
@@ -308,7 +380,13 @@ impl Connection {
                     self.core.unpost(transmit.ticket);
                     break;
                 }
-                Err(PostError::Down | PostError::Invalid) => {
+                Err(PostError::Down) => {
+                    // The group finds another link for it, or ends.
+                    self.core.unpost(transmit.ticket);
+                    self.group.link_broke(&self.link);
+                    break;
+                }
+                Err(PostError::Invalid) => {
                     self.core.unpost(transmit.ticket);
                     merge(&mut events, self.lose_link());
                     break;
@@ -331,7 +409,15 @@ impl Connection {
         if self.core.is_done() || (self.core.reset_tcp() && !self.tcp_reset) {
             return Some(ms);
         }
-        let timer = self.timer.map(|(_, at)| at);
+        if !self.core.is_awaiting() {
+            self.overtaken_until = None;
+        } else if self.overtaken_until.is_none() {
+            self.overtaken_until = Some(ms.saturating_add(OVERTAKEN_MS));
+        }
+        let timer = match (self.timer.map(|(_, at)| at), self.overtaken_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
         let watch = self.watch.deadline(&self.core, now());
         match (timer, watch.map(|at| at.as_millis())) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -420,7 +506,7 @@ fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
 
 /// Makes the socket an accelerated one. Messages that came early are processed now.
 pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
-    let group = connection.group.clone();
+    let (group, link) = (connection.group.clone(), connection.link.clone());
     let token = connection.token;
     let inline = sk.oob_inline();
     let settings = sk.tcp().map_or(Settings::default(), |tcp| tcp.settings());
@@ -437,6 +523,10 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     });
     if !group.is_usable() {
         link_failed(sk);
+    } else if !group.is_link_up(&link) {
+        // Whatever was posted has completed then.
+        link.shutdown();
+        leave(sk, &link);
     }
     // What happened to TCP in the meantime was told to the rendezvous, which is over. Not while a
     // FIN is being taken in: half of it looks like data.
@@ -483,6 +573,69 @@ pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.lose_link()));
 }
 
+/// The link `from` is down for good: a connection that is on it, or on its way to it, goes on on
+/// another one. Process context.
+pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
+    // On its way there: it stays where it is.
+    with(sk, |connection| {
+        let next = connection.next.as_ref();
+        if next.is_some_and(|next| Arc::ptr_eq(&next.seat, from)) {
+            connection.next = None;
+        }
+        ((), Events::default())
+    });
+    let leaving = |sk: &SocketRef| sk.conn.lock().as_ref()?.leaving(from);
+    let mut tried = Tried::default();
+    while let Some((group, ring, place)) = leaving(sk) {
+        let Some((link, token)) = group.refuge(&place.element, tried) else {
+            // The end of a group is the end of its connections, and comes on its own.
+            if !group.is_over() {
+                link_failed(sk);
+            }
+            return;
+        };
+        tried.add(link.place);
+        let Some(route) = Route::new(&link, &ring, &place, token) else {
+            continue;
+        };
+        with(sk, |connection| {
+            if !Arc::ptr_eq(&connection.link, from) {
+                return ((), Events::default());
+            }
+            ((), connection.switch(route))
+        });
+        return;
+    }
+}
+
+/// Has a connection go on on another link, although its own works, when nothing is under way. False if
+/// it is on a third one, or cannot. Process context.
+pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> bool {
+    let leaving = sk
+        .conn
+        .lock()
+        .as_ref()
+        .filter(|connection| connection.next.is_none())
+        .and_then(|connection| connection.leaving(from));
+    let Some((group, ring, place)) = leaving else {
+        return false;
+    };
+    let route = group
+        .key_on(to, &place.element)
+        .and_then(|token| Route::new(to, &ring, &place, token));
+    let Some(route) = route else {
+        return false;
+    };
+    with(sk, |connection| {
+        let stays = connection.next.is_none() && Arc::ptr_eq(&connection.link, from);
+        if stays {
+            connection.next = Some(route);
+        }
+        (stays, Events::default())
+    })
+    .unwrap_or(false)
+}
+
 /// Something happened on the TCP connection: nothing should, but for its end. Softirq; with the inner
 /// socket locked.
 pub(crate) fn tcp_event(sk: &SocketRef) {
@@ -524,6 +677,10 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
 fn service(sk: &SocketRef) {
     let reset = with(sk, |connection| {
         connection.armed = None;
+        if connection.overtaken_until.is_some_and(|at| at <= now_ms()) {
+            connection.overtaken_until = None;
+            return (false, connection.core.handle_drained());
+        }
         let due = connection.timer.filter(|(_, at)| *at <= now_ms());
         let events = match due {
             Some((timer, _)) => {

@@ -111,7 +111,7 @@ impl Groups {
             group.role == Role::Server
                 && group.peer_id == peer
                 && group.vlan == path.vlan
-                && group.treatment == path.service
+                && group.first_path.service == path.service
                 && group.terms.map(|terms| terms.eid) == eid
                 // Who does not say who it is, is known by its port, which anybody can name, and by
                 // the host that its TCP connections come from.
@@ -130,13 +130,7 @@ impl Groups {
                 }
                 return Ok(ServerChoice::Wait(group.clone()));
             }
-            let found = group.flow.lock().flow.find_port(*mac, *gid);
-            let fits = found.filter(|link| {
-                group
-                    .link(*link)
-                    .is_some_and(|link| link.path.is_on(&path.device, path.port) && link.is_up())
-            });
-            if let Some(link) = fits {
+            if let Some(link) = group.fitting_link(*mac, *gid, path) {
                 if let Some(token) = group.add_connection() {
                     return Ok(ServerChoice::Subsequent(group.clone(), link, token));
                 }
@@ -256,11 +250,14 @@ impl Groups {
         let mut from = 0;
         while let Some(group) = self.after(from) {
             from = group.number;
-            let link = group.links().find(|link| link.path.is_on(device, port));
-            match link {
-                Some(link) if on => group.drain_link(&link),
-                Some(_) => group.drain(false),
-                None => {}
+            let mut links = group.links().filter(|link| link.path.is_on(device, port));
+            if on {
+                links.for_each(|link| group.drain_link(&link));
+            } else {
+                if links.next().is_some() {
+                    group.drain(false);
+                }
+                group.look_out();
             }
         }
     }
@@ -285,14 +282,12 @@ impl Groups {
         }
     }
 
-    /// Looks at every group and its link.
+    /// Looks at every group and its links.
     fn for_each(&self, mut action: impl FnMut(&Arc<Group>, &Link)) {
         let mut from = 0;
         while let Some(group) = self.after(from) {
             from = group.number;
-            if let Some(link) = group.first_link() {
-                action(&group, &link);
-            }
+            group.links().for_each(|link| action(&group, &link));
         }
     }
 
@@ -311,12 +306,18 @@ impl DeviceUpcalls for Groups {
         self.fail_links(device);
     }
 
-    fn port_active(&self, _device: &Arc<Device>, _port: u8) {}
+    fn ready(&self) {
+        let mut from = 0;
+        while let Some(group) = self.after(from) {
+            from = group.number;
+            group.look_out();
+        }
+    }
 
     fn port_error(&self, device: &Arc<Device>, port: u8) {
         self.for_each(|group, link| {
             if link.path.is_on(device, port) {
-                group.port_down();
+                group.port_down(link);
             }
         });
     }
@@ -327,6 +328,8 @@ impl DeviceUpcalls for Groups {
                 group.addresses_changed();
             }
         });
+        // A new one may lead to a peer.
+        self.ready();
     }
 
     fn fatal(&self, device: &Arc<Device>) {

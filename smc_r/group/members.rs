@@ -137,7 +137,7 @@ impl Group {
     }
 
     /// An element of one of our RMBs for a new connection. Process context.
-    pub(crate) fn take_element(self: &Arc<Self>, link: &Link, size: RmbeSize) -> Result<Taken> {
+    pub(crate) fn take_element(self: &Arc<Self>, size: RmbeSize) -> Result<Taken> {
         let mut pools = self.pools.lock();
         let taken = pools.take(size);
         if let Taken::Element(element) = &taken {
@@ -148,9 +148,20 @@ impl Group {
         if !matches!(taken, Taken::NeedRmb) {
             return Ok(taken);
         }
-        let rmb = pools.add(link, size, Known::Announced)?;
-        let announced = rmb.register().and_then(|()| {
-            self.with_flow(|flow, _, now| flow.announce(rmb.id, rmb.token(), now))
+        let rmb = pools.add(self, size, Known::Announced)?;
+        // Where a link is still to be connected, that will do it.
+        let registered =
+            self.links()
+                .filter(|link| link.is_sending())
+                .try_for_each(|link| match rmb.register(link.place) {
+                    Err(error) if link.is_up() => Err(error),
+                    _ => Ok(()),
+                });
+        let announced = registered.and_then(|()| {
+            self.enter_rmb(&rmb);
+            // On others, the table of our RMBs has it.
+            let token = rmb.token(LinkIx::FIRST).unwrap_or_default();
+            self.with_flow(|flow, _, now| flow.announce(rmb.id, token, now))
                 .map_err(|unavailable| match unavailable {
                     Unavailable::Full => EBUSY,
                     Unavailable::Down => ENOTCONN,
@@ -158,15 +169,17 @@ impl Group {
         });
         if let Err(error) = announced {
             rmb.set_known(Known::Refused);
+            self.strike_rmb(rmb.id);
             return Err(error);
         }
         Ok(Taken::Pending(rmb))
     }
 
     /// The element of the first connection: CLC itself makes its RMB known.
-    pub(crate) fn first_element(&self, link: &Link, size: RmbeSize) -> Result<OwnElement> {
+    pub(crate) fn first_element(&self, size: RmbeSize) -> Result<OwnElement> {
         let mut pools = self.pools.lock();
-        let rmb = pools.add(link, size, Known::Yes)?;
+        let rmb = pools.add(self, size, Known::Yes)?;
+        self.enter_rmb(&rmb);
         // Its first element is no reuse.
         rmb.first_use();
         pools.take_from(&rmb).ok_or(ENOBUFS)
@@ -190,7 +203,8 @@ impl Group {
         };
         if let Some(rmb) = spent {
             // If the exchange cannot be had now, the RMB stays until the group ends.
-            let _ = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, rmb.token().rkey, now));
+            let token = rmb.token(LinkIx::FIRST).unwrap_or_default();
+            let _ = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, token.rkey, now));
         }
     }
 

@@ -9,10 +9,13 @@
 //! * This file: the group, its links and its LLC engine.
 //! * [`groups`]: all groups, and the choice between them.
 //! * [`members`], [`table`], [`pools`]: connections and their buffers.
+//! * [`making`]: further links. [`moving`]: connections that go from one link to another.
 //! * [`upcalls`]: what links report. [`service`]: the work item.
 
 mod groups;
+mod making;
 mod members;
+mod moving;
 mod pools;
 mod service;
 mod table;
@@ -22,7 +25,6 @@ use core::net::IpAddr;
 
 use kapi::{
     errno::{ENOTCONN, EPROTO},
-    ib,
     new_delayed_work,
     new_spinlock_bh,
     spinlock_bh::{SpinLockBh, SpinLockBhGuard},
@@ -45,13 +47,17 @@ use smc_proto::{
     group::{
         LinkEnd,
         LinkIx,
+        OwnRmb,
+        OwnTable,
         PeerRmb,
         PeerTable,
         Role,
         MAX_LINKS,
         MAX_PEER_RMBS, //
     },
-    llc_flow::{Flow, FlowParams, Outgoing, Version},
+    handshake,
+    llc::v2::RTokenPairWire,
+    llc_flow::{Flow, FlowParams, Outgoing, Redundancy, RmbId, Version},
     timer::{FlowTiming, Time},
     wire::{Eid, Gid, LinkNum, PeerId}, //
 };
@@ -63,23 +69,24 @@ use crate::{
     link::{Cookie, Link},
     netns::{Netns, Setting},
     path,
-    pnet::PnetId,
     transport::{
-        rc::{Messages, Rc},
+        rc::Messages,
         Chain,
         Peer,
         PostError,
-        Transport, //
+        LONG_MESSAGE, //
     },
 };
 
 pub(crate) use self::{
     groups::{FirstContact, Groups, ServerChoice},
     members::Buffers,
+    moving::Tried,
     pools::{GroupRmb, Known, OwnElement, PooledRing, Taken},
     table::{ConnToken, MAX_CONNECTIONS}, //
 };
 use self::{
+    making::{Maker, Task},
     pools::Pools,
     service::{PortCheck, Service},
     table::Table, //
@@ -89,15 +96,31 @@ use self::{
 struct FlowState {
     flow: KBox<Flow>,
     peers: KVVec<PeerRmb>,
-    /// A message that found no send slot.
-    held: Option<Outgoing>,
+    /// Our buffers, with their keys on all links.
+    own: KVVec<Option<OwnRmb>>,
+    /// Messages that found no send slot on their link.
+    held: [Option<Outgoing>; MAX_LINKS],
+    /// Where a message is put together that is longer than most; empty if there are none.
+    long: KVVec<u8>,
+}
+
+impl FlowState {
+    /// A link is gone, and the keys of our buffers on it.
+    fn forget_keys(&mut self, link: LinkIx) {
+        for rmb in self.own.iter_mut().flatten() {
+            rmb.tokens.forget(link);
+        }
+        if let Some(held) = self.held.get_mut(link.get()) {
+            *held = None;
+        }
+    }
 }
 
 /// The queue pairs of a group.
 struct Links {
     places: [Option<Arc<Link>>; MAX_LINKS],
-    /// The queue pair that the server's ADD LINK names.
-    spare: Option<Arc<Rc>>,
+    /// What the LLC engine wants made or connected. What it asks for next makes that void.
+    task: Option<Task>,
 }
 
 /// A link group.
@@ -114,10 +137,8 @@ pub(crate) struct Group {
     /// The peer's port on the first contact.
     peer_gid: Gid,
     pub(crate) vlan: Option<u16>,
-    /// The physical network by whose name its first port was found, if it was.
-    pub(crate) pnet: Option<PnetId>,
-    /// How packets of its links are treated; the same for all connections.
-    pub(crate) treatment: ib::Service,
+    /// Where its first link was.
+    pub(crate) first_path: Path,
     /// What was agreed on in version 2; none in version 1.
     pub(crate) terms: Option<Terms>,
     /// What the peer said about itself in version 2.
@@ -137,12 +158,18 @@ pub(crate) struct Group {
     service: DelayedWork<Arc<Group>, Service>,
     #[pin]
     port_check: DelayedWork<Arc<Group>, PortCheck>,
+    #[pin]
+    maker: DelayedWork<Arc<Group>, Maker>,
     /// LLC messages wait for a send slot.
     backlog: Atomic<u32>,
     /// Addresses of our ports changed: the service has to look whether the links' still exist.
     recheck: Atomic<u32>,
     /// A port of ours was down for a while, or gone.
     disturbed: Atomic<u32>,
+    /// There may be other ports: the service has to look for one that the group can use.
+    look_out: Atomic<u32>,
+    /// How often a port was chosen for a further link.
+    choices: Atomic<u32>,
     /// Server: the address whose connection the first contact is, if it is known.
     first_from: SetOnce<IpAddr>,
     /// No new connections are wanted. Changed under the lock of `flow`.
@@ -234,6 +261,12 @@ impl Group {
         for _ in 0..MAX_PEER_RMBS {
             peers.push(PeerRmb::EMPTY, GFP_KERNEL)?;
         }
+        let mut own = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
+        for _ in 0..MAX_PEER_RMBS {
+            own.push(None, GFP_KERNEL)?;
+        }
+        let long = if terms.is_some() { LONG_MESSAGE } else { 0 };
+        let long = KVVec::from_elem(0, long, GFP_KERNEL)?;
         let table = Table::new(role)?;
         let counted = Counted::new(ns.clone());
         let group = Arc::pin_init(
@@ -245,13 +278,15 @@ impl Group {
                 peer_id,
                 peer_gid,
                 vlan: path.vlan,
-                pnet: path.pnet,
-                treatment: path.service,
+                first_path: path.clone(),
                 terms,
                 peer_host: SetOnce::new(),
-                flow <- new_spinlock_bh!(FlowState { flow, peers, held: None }, "smc_flow"),
+                flow <- new_spinlock_bh!(
+                    FlowState { flow, peers, own, held: [const { None }; MAX_LINKS], long },
+                    "smc_flow"
+                ),
                 links <- new_spinlock_bh!(
-                    Links { places: [const { None }; MAX_LINKS], spare: None },
+                    Links { places: [const { None }; MAX_LINKS], task: None },
                     "smc_links"
                 ),
                 table <- new_spinlock_bh!(table, "smc_connections"),
@@ -262,9 +297,12 @@ impl Group {
                 ),
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
+                maker <- new_delayed_work!("smc_link_maker"),
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),
                 disturbed: Atomic::new(0),
+                look_out: Atomic::new(0),
+                choices: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
                 announced: Atomic::new(0),
@@ -285,6 +323,10 @@ impl Group {
     fn new_flow(ns: &Netns, role: Role, id: u32, terms: Option<&Terms>) -> Result<KBox<Flow>> {
         let idle = ns.setting(Setting::IdleTime).saturating_mul(1000);
         let timing = FlowTiming::DEFAULT;
+        let max_links = match terms {
+            Some(terms) => terms.max_links,
+            None => ns.setting_u8(Setting::MaxLinks),
+        };
         let flow = Flow::new(FlowParams {
             role,
             version: match terms {
@@ -293,7 +335,12 @@ impl Group {
                     direct: terms.direct,
                 },
             },
-            max_links: terms.map_or(2, |terms| terms.max_links),
+            // Version 1 knows no groups of one link.
+            max_links: if terms.is_none() {
+                max_links.max(2)
+            } else {
+                max_links
+            },
             max_connections: terms.map_or(MAX_CONNECTIONS, |terms| {
                 MAX_CONNECTIONS.min(terms.max_connections.into())
             }),
@@ -306,7 +353,12 @@ impl Group {
                 ..timing
             },
         });
-        Ok(KBox::new(flow, GFP_KERNEL)?)
+        let mut flow = KBox::new(flow, GFP_KERNEL)?;
+        // In its place: it is too large to be moved about on the stack.
+        if max_links > 1 {
+            flow.allow_further_links();
+        }
+        Ok(flow)
     }
 
     /// Which messages go over the links.
@@ -351,28 +403,6 @@ impl Group {
         self.link(LinkIx::FIRST)
     }
 
-    /// Whether there is room for a second link by what was agreed on.
-    pub(crate) fn may_have_two_links(&self) -> bool {
-        self.terms.is_none_or(|terms| terms.max_links > 1)
-    }
-
-    /// Server: gets a second queue pair to name in ADD LINK. Sleeps.
-    pub(crate) fn add_spare(self: &Arc<Self>) -> Result<LinkEnd> {
-        let link = self.first_link().ok_or(ENOTCONN)?;
-        let spare = Rc::new(&link.path, self.ns.queues(), self.messages(), link.clone())?;
-        let end = spare.local().into();
-        {
-            let mut links = self.links.lock();
-            // The group may have been released in the meantime, and nobody comes for it again.
-            if links.places.iter().any(Option::is_some) {
-                links.spare = Some(spare);
-                return Ok(end);
-            }
-        }
-        spare.shutdown();
-        Err(ENOTCONN)
-    }
-
     /// Lets `action` loose on the LLC engine, posts what it wants to send, and has the service look
     /// at the rest. Any context up to softirq.
     fn with_flow<R>(
@@ -393,31 +423,86 @@ impl Group {
     }
 
     /// Posts what the LLC engine wants to send.
-    fn flush(&self, state: &mut SpinLockBhGuard<'_, FlowState>) {
-        while let Some(send) = state.held.take().or_else(|| state.flow.poll_send()) {
-            let posted = self.link(send.link).map(|link| {
-                link.post(&Chain::control(
-                    &send.message,
-                    Cookie::llc(send.note).into(),
-                ))
-            });
-            match posted {
-                Some(Err(PostError::Busy)) if self.backlog.load(Relaxed) == 0 => {
-                    // A slot may have come free just before we said that we wait for one.
-                    self.backlog.store(1, Relaxed);
-                    state.held = Some(send);
-                    continue;
+    fn flush(&self, guard: &mut SpinLockBhGuard<'_, FlowState>) {
+        let state = &mut **guard;
+        let mut waiting = 0;
+        for place in &mut state.held {
+            if let Some(send) = place.take() {
+                if self.post(&send, &send.message) == Err(PostError::Busy) {
+                    *place = Some(send);
+                    waiting += 1;
                 }
-                Some(Err(PostError::Busy)) => {
-                    state.held = Some(send);
-                    break;
-                }
-                Some(Ok(())) => {}
-                // The link's failure is reported on its own.
-                _ => {}
             }
         }
-        self.backlog.store(u32::from(state.held.is_some()), Relaxed);
+        // What is for a link that has no room waits in line, as long as no other link has some.
+        while waiting == 0 || waiting < self.links().count() {
+            let Some(send) = state.flow.poll_send_with(&OwnTable::new(&state.own)) else {
+                break;
+            };
+            let posted = if send.pairs == 0 {
+                self.post(&send, &send.message)
+            } else {
+                self.post_pairs(&send, state)
+            };
+            // Who hears nothing, because a second one is lost or keys are, asks again.
+            if let (Err(PostError::Busy), 0) = (posted, send.pairs) {
+                if let Some(place @ None) = state.held.get_mut(send.link.get()) {
+                    *place = Some(send);
+                    waiting += 1;
+                }
+            }
+        }
+        self.backlog.store(u32::from(waiting != 0), Relaxed);
+    }
+
+    /// Posts an LLC message. That it could not be, the link's failure tells on its own.
+    fn post(&self, send: &Outgoing, message: &[u8]) -> Result<(), PostError> {
+        let Some(link) = self.link(send.link) else {
+            return Ok(());
+        };
+        let chain = Chain::control(message, Cookie::llc(send.note).into());
+        let posted = link.post(&chain);
+        if posted == Err(PostError::Busy) && self.backlog.xchg(1, Relaxed) == 0 {
+            // A slot may have come free just before we said that we wait for one.
+            return link.post(&chain);
+        }
+        posted
+    }
+
+    /// Posts an LLC message that brings the keys of our buffers.
+    fn post_pairs(&self, send: &Outgoing, state: &mut FlowState) -> Result<(), PostError> {
+        let FlowState {
+            flow, own, long, ..
+        } = state;
+        let head = send.message.len();
+        let pairs = usize::from(send.pairs) * size_of::<RTokenPairWire>();
+        let message = long.get_mut(..head + pairs).ok_or(PostError::Invalid)?;
+        let (first, rest) = message
+            .split_at_mut_checked(head)
+            .ok_or(PostError::Invalid)?;
+        first.copy_from_slice(&send.message);
+        flow.write_pairs(&OwnTable::new(own), rest);
+        self.post(send, message)
+    }
+
+    /// Enters one of our buffers into the table from which the peer is told of it.
+    fn enter_rmb(&self, rmb: &GroupRmb) {
+        let tokens = rmb.tokens();
+        let mut guard = self.flow.lock();
+        // There is room: a group has no more buffers than places.
+        if let Some(place) = guard.own.iter_mut().find(|place| place.is_none()) {
+            *place = Some(OwnRmb { id: rmb.id, tokens });
+        }
+    }
+
+    /// The peer is not told of one of our buffers any more.
+    fn strike_rmb(&self, id: RmbId) {
+        let mut guard = self.flow.lock();
+        for place in guard.own.iter_mut() {
+            if place.is_some_and(|rmb| rmb.id == id) {
+                *place = None;
+            }
+        }
     }
 
     /// True while connections may be added and data may flow.
@@ -436,6 +521,11 @@ impl Group {
         self.disturbed.load(Relaxed) == 0 && self.links().all(|link| link.path.works())
     }
 
+    /// Listeners have been told of it.
+    fn is_announced(&self) -> bool {
+        self.announced.load(Relaxed) != 0
+    }
+
     /// True while it could be used, and nobody does.
     pub(crate) fn is_idle(&self) -> bool {
         let guard = self.flow.lock();
@@ -452,11 +542,15 @@ impl Group {
         self: &Arc<Self>,
         handshake: Arc<Handshake>,
         local: LinkEnd,
-        peer: LinkEnd,
-        spare: Option<LinkEnd>,
+        peer: &handshake::Peer,
     ) {
         self.waiters.lock().first = Some(handshake);
-        self.with_flow(|flow, _, now| flow.start(local, peer, spare, now));
+        self.with_flow(|flow, peers, now| {
+            // A second link, which may be there before the connection is, brings its key there. There
+            // is room: it is the first one.
+            let _ = peers.add(LinkIx::FIRST, peer.element.token);
+            flow.start(local, peer.link, None, now);
+        });
         // A flow that was not started has no links, and took no notice if this one failed.
         if !self.first_link().is_some_and(|link| link.is_up()) {
             self.link_failed(LinkIx::FIRST);
@@ -499,25 +593,36 @@ impl Group {
     /// Connects the queue pair of the first link. Sleeps.
     pub(crate) fn connect(&self, peer: &LinkEnd) -> Result {
         let link = self.first_link().ok_or(ENOTCONN)?;
+        // In version 2, the way to the port was found when it was offered.
+        if self.terms.is_some() && peer.gid != self.peer_gid {
+            return Err(EPROTO);
+        }
+        self.connect_link(&link, peer)
+    }
+
+    /// Connects the queue pair of a link. Sleeps.
+    fn connect_link(&self, link: &Link, peer: &LinkEnd) -> Result {
         let mut end = Peer::from(peer);
-        if let Some(terms) = &self.terms {
-            // The way to the port was found when it was offered.
-            if peer.gid != self.peer_gid {
-                return Err(EPROTO);
-            }
-            if !terms.direct {
-                end.mac = path::gateway_mac(&link.path, peer.gid)?;
-            }
+        if !self.is_direct() {
+            end.mac = path::gateway_mac(&link.path, peer.gid)?;
         }
         link.connect(&end)
+    }
+
+    /// Whether there is no gateway between the two ends.
+    fn is_direct(&self) -> bool {
+        self.terms.is_none_or(|terms| terms.direct)
     }
 
     /// What is shown of the link at a place.
     pub(crate) fn link_ends(&self, place: LinkIx) -> LinkEnds {
         let guard = self.flow.lock();
+        let number = guard.flow.link_number(place).map_or(0, LinkNum::get);
+        let [a, b, c, d] = guard.flow.user_id();
         LinkEnds {
-            number: guard.flow.link_number(place).map_or(0, LinkNum::get),
-            user_id: guard.flow.user_id(),
+            number,
+            up: guard.flow.is_link_up(place),
+            user_id: [a, b, c, d.wrapping_add(number.saturating_sub(1))],
             peer_user_id: guard.flow.peer_user_id(place).unwrap_or_default(),
             peer_gid: guard
                 .flow
@@ -533,8 +638,8 @@ impl Group {
         let guard = self.flow.lock();
         Summary {
             connections: guard.flow.connections(),
-            usable: guard.flow.is_usable(),
             over: guard.flow.is_over(),
+            redundancy: guard.flow.redundancy(),
             rmb_bytes,
             ring_bytes,
         }
@@ -544,8 +649,8 @@ impl Group {
 /// What is shown of a group.
 pub(crate) struct Summary {
     pub(crate) connections: u16,
-    pub(crate) usable: bool,
     pub(crate) over: bool,
+    pub(crate) redundancy: Redundancy,
     pub(crate) rmb_bytes: usize,
     pub(crate) ring_bytes: usize,
 }
@@ -554,6 +659,8 @@ pub(crate) struct Summary {
 #[derive(Default)]
 pub(crate) struct LinkEnds {
     pub(crate) number: u8,
+    /// It may carry connections.
+    pub(crate) up: bool,
     /// The link's names in CONFIRM LINK, as they are on the wire.
     pub(crate) user_id: [u8; 4],
     pub(crate) peer_user_id: [u8; 4],

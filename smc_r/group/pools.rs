@@ -4,15 +4,18 @@
 //! that ends gives its buffers back here, and the next one needs neither memory registration nor
 //! an exchange with the peer.
 
-use kapi::errno::ENOBUFS;
+use kapi::errno::{ENOBUFS, ENOTCONN};
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Relaxed, Release},
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 use smc_proto::{
+    group::{LinkIx, Tokens, MAX_LINKS},
     llc_flow::RmbId,
     rmb::Elements,
     wire::{RToken, RmbeIndex, RmbeSize}, //
@@ -20,6 +23,7 @@ use smc_proto::{
 
 use crate::{
     buffers::{RingMap, Rmb, RmbMr, SendRing},
+    group::Group,
     link::Link, //
 };
 
@@ -47,11 +51,13 @@ pub(crate) enum Known {
     Refused = 2,
 }
 
-/// One of our RMBs, with its key on the group's link.
+/// One of our RMBs, with its keys on the group's links.
+#[pin_data]
 pub(crate) struct GroupRmb {
     pub(crate) id: RmbId,
     memory: Arc<Rmb>,
-    key: RmbMr,
+    #[pin]
+    keys: Mutex<[Option<RmbMr>; MAX_LINKS]>,
     size: RmbeSize,
     known: Atomic<u32>,
     /// A connection has got an element of it.
@@ -59,9 +65,39 @@ pub(crate) struct GroupRmb {
 }
 
 impl GroupRmb {
-    /// Key and address, as the peer has to name them.
-    pub(crate) fn token(&self) -> RToken {
-        self.key.token()
+    /// Key and address on a link, as the peer has to name them.
+    pub(crate) fn token(&self, link: LinkIx) -> Option<RToken> {
+        let keys = self.keys.lock();
+        Some(keys.get(link.get())?.as_ref()?.token())
+    }
+
+    /// Its keys on all links that it has one for.
+    pub(super) fn tokens(&self) -> Tokens {
+        let mut tokens = Tokens::EMPTY;
+        for link in LinkIx::all() {
+            if let Some(token) = self.token(link) {
+                tokens.set(link, token);
+            }
+        }
+        tokens
+    }
+
+    /// Gets a key on a link. Sleeps.
+    fn add_key(&self, link: &Link) -> Result {
+        let key = link.alloc_key(&self.memory)?;
+        let old = self
+            .keys
+            .lock()
+            .get_mut(link.place.get())
+            .and_then(|place| place.replace(key));
+        drop(old);
+        Ok(())
+    }
+
+    /// Gives up the key on a link. Sleeps.
+    fn drop_key(&self, link: LinkIx) {
+        let key = self.keys.lock().get_mut(link.get()).and_then(Option::take);
+        drop(key);
     }
 
     /// What the peer knows of it.
@@ -82,9 +118,11 @@ impl GroupRmb {
         self.used.xchg(1, Relaxed) == 0
     }
 
-    /// Lets the peer write. The queue pair has to be able to send. Sleeps.
-    pub(crate) fn register(&self) -> Result {
-        self.key.register()
+    /// Lets the peer write over a link, whose queue pair has to be able to send. Sleeps.
+    pub(crate) fn register(&self, link: LinkIx) -> Result {
+        let keys = self.keys.lock();
+        let key = keys.get(link.get()).and_then(Option::as_ref);
+        key.ok_or(ENOTCONN)?.register()
     }
 }
 
@@ -122,10 +160,20 @@ impl OwnElement {
     }
 }
 
-/// A send ring, mapped for the group's link.
+/// A send ring, mapped for one of the group's links.
 pub(crate) struct PooledRing {
     pub(crate) ring: Arc<SendRing>,
     pub(crate) map: RingMap,
+}
+
+impl PooledRing {
+    /// Makes it usable on a link. Sleeps.
+    pub(crate) fn map_for(&mut self, link: &Link) -> Result {
+        if !link.owns(&self.map) {
+            self.map = link.map_ring(&self.ring)?;
+        }
+        Ok(())
+    }
 }
 
 struct Entry {
@@ -183,7 +231,7 @@ impl Pools {
     /// Makes an RMB with elements of `size` bytes, or of less if memory is short. Sleeps.
     pub(super) fn add(
         &mut self,
-        link: &Link,
+        group: &Group,
         wanted: RmbeSize,
         known: Known,
     ) -> Result<Arc<GroupRmb>> {
@@ -198,21 +246,28 @@ impl Pools {
             .filter(|entry| entry.wanted == wanted)
             .count();
         let (memory, size) = allocate(wanted, RMB_BYTES << same.min(RMB_DOUBLINGS))?;
-        let key = link.alloc_key(&memory)?;
         let id = self.next_id();
         let count = u8::try_from(memory.elements()).unwrap_or(u8::MAX);
-        let rmb = Arc::new(
-            GroupRmb {
+        let rmb = Arc::pin_init(
+            pin_init!(GroupRmb {
                 id,
                 memory,
-                key,
+                keys <- new_mutex!([const { None }; MAX_LINKS], "smc_keys"),
                 size,
                 known: Atomic::new(known as u32),
                 used: Atomic::new(0),
-            },
+            }),
             GFP_KERNEL,
         )?;
-        let counters = &link.group.ns.stats.rx();
+        for link in group.links() {
+            // A link that is on its way out has none to give.
+            if let Err(error) = rmb.add_key(&link) {
+                if link.is_up() {
+                    return Err(error);
+                }
+            }
+        }
+        let counters = &group.ns.stats.rx();
         counters.allocated();
         if size != wanted {
             counters.downgraded();
@@ -224,6 +279,36 @@ impl Pools {
         };
         self.rmbs.push(entry, GFP_KERNEL)?;
         Ok(rmb)
+    }
+
+    /// Makes all RMBs known to the device of another link. Sleeps.
+    pub(super) fn add_link(&self, link: &Link) -> Result {
+        self.rmbs
+            .iter()
+            .try_for_each(|entry| entry.rmb.add_key(link))
+    }
+
+    /// Lets the peer write to all RMBs over a link. Sleeps.
+    pub(super) fn register(&self, link: LinkIx) -> Result {
+        self.rmbs
+            .iter()
+            .try_for_each(|entry| entry.rmb.register(link))
+    }
+
+    /// Gives up the keys on a link. Sleeps.
+    pub(super) fn drop_link(&self, link: LinkIx) {
+        self.rmbs.iter().for_each(|entry| entry.rmb.drop_key(link));
+    }
+
+    /// The names of all RMBs that have a key on a link, and the keys.
+    pub(super) fn tokens_on(&self, link: LinkIx) -> Result<KVec<(RmbId, RToken)>> {
+        let mut tokens = KVec::with_capacity(self.rmbs.len(), GFP_KERNEL)?;
+        for entry in &self.rmbs {
+            if let Some(token) = entry.rmb.token(link) {
+                tokens.push((entry.rmb.id, token), GFP_KERNEL)?;
+            }
+        }
+        Ok(tokens)
     }
 
     /// A name that no RMB of the group has: there are fewer of them than names.
@@ -297,7 +382,11 @@ impl Pools {
             .rings
             .iter()
             .position(|idle| idle.ring.len() == len as usize);
-        if let Some(ring) = place.and_then(|place| self.rings.remove(place).ok()) {
+        if let Some(mut ring) = place.and_then(|place| self.rings.remove(place).ok()) {
+            if let Err(error) = ring.map_for(link) {
+                self.ring_bytes = self.ring_bytes.saturating_sub(ring.ring.len());
+                return Err(error);
+            }
             link.group.ns.stats.tx().reused();
             return Ok(ring);
         }

@@ -18,13 +18,12 @@ use smc_proto::{
     timer::Time, //
 };
 
-use super::{Group, Known};
+use super::{making::Task, Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
     events,
-    link::Link,
-    transport::Transport, //
+    link::Link, //
 };
 
 /// Tag type: the group's work item.
@@ -45,7 +44,7 @@ pub(super) struct PortCheck;
 
 impl workqueue::Handler<Arc<Group>> for PortCheck {
     fn run(group: Arc<Group>) {
-        if let Some(link) = group.first_link() {
+        for link in group.links() {
             let path = &link.path;
             if !path.device.port(path.port).is_ok_and(|port| port.active) {
                 group.link_failed(link.place);
@@ -72,12 +71,11 @@ impl Group {
     /// Takes a link out of use: its connections go on on another one. If there is none, the whole
     /// group is drained.
     pub(crate) fn drain_link(self: &Arc<Self>, link: &Link) {
-        if self
-            .links()
-            .any(|other| other.place != link.place && other.is_up())
-        {
-            self.link_failed(link.place);
-        } else {
+        let stays = self.with_flow(|flow, _, now| {
+            let up = flow.is_link_up(link.place) || !flow.is_usable();
+            up && !flow.delete_link(link.place, now)
+        });
+        if stays {
             self.drain(true);
         }
     }
@@ -117,10 +115,13 @@ impl Group {
         if self.recheck.xchg(0, Relaxed) != 0 {
             self.check_addresses();
         }
+        if self.look_out.xchg(0, Relaxed) != 0 {
+            self.offer_port();
+        }
         loop {
             let (event, deadline) = {
                 let mut guard = self.flow.lock();
-                if let Some(link) = self.first_link() {
+                for link in self.links() {
                     let last = Time::from_millis(link.last_received());
                     guard.flow.note_activity(link.place, last);
                 }
@@ -145,33 +146,47 @@ impl Group {
     fn handle_event(self: &Arc<Self>, event: Event) {
         match event {
             Event::FirstContact(result) => self.first_contact_over(result),
-            Event::SpareFree => self.drop_spare(),
             Event::RkeyConfirmed(id) => {
                 self.pools.lock().set_known(id, Known::Yes);
                 self.wake_waiters();
             }
             Event::RkeyRefused(id) => {
                 self.pools.lock().set_known(id, Known::Refused);
+                self.strike_rmb(id);
                 self.wake_waiters();
             }
             Event::RkeyDeleted(id) => {
                 let mut pools = self.pools.lock();
                 pools.set_known(id, Known::Refused);
                 pools.forget(id);
+                self.strike_rmb(id);
             }
             Event::PeerRmbGone(slot) => {
                 self.abort_users_of(slot);
                 // What was posted before goes out before the answer does.
                 self.with_flow(|flow, _, _| flow.rmb_abandoned());
             }
-            // Only for those who make further links.
-            Event::MakeLink { .. }
-            | Event::AcceptLink { .. }
-            | Event::ConnectLink(_)
-            | Event::LinkUp(_)
-            | Event::LinkDown(..)
-            | Event::LinkGone(_)
-            | Event::LinkWanted => {}
+            // Nothing is reserved.
+            Event::SpareFree => {}
+            Event::MakeLink {
+                attempt,
+                spare_only,
+            } => self.make_later(Task::Make {
+                attempt,
+                spare_only,
+            }),
+            Event::AcceptLink {
+                attempt,
+                spare_only,
+            } => self.make_later(Task::Accept {
+                attempt,
+                spare_only,
+            }),
+            Event::ConnectLink(attempt) => self.make_later(Task::Connect(attempt)),
+            Event::LinkUp(link) => self.link_up(link),
+            Event::LinkDown(link, reason) => self.link_down(link, reason),
+            Event::LinkGone(link) => self.link_gone(link),
+            Event::LinkWanted => self.offer_port(),
             Event::Down(reason) => {
                 self.log_down(reason);
                 if matches!(reason, DownReason::LinkFailed(_)) {
@@ -187,7 +202,10 @@ impl Group {
         if matches!(result, LinkResult::Up) {
             self.announced.store(1, Relaxed);
             events::group_added(self);
-            self.links().for_each(|link| events::link_up(self, &link));
+            let flow = |link: &Link| self.flow.lock().flow.is_link_up(link.place);
+            self.links()
+                .filter(|link| flow(link) && link.announce(true))
+                .for_each(|link| events::link_up(self, &link));
         }
         let first = self.waiters.lock().first.take();
         if let Some(handshake) = first {
@@ -210,19 +228,14 @@ impl Group {
     fn retire(self: &Arc<Self>) {
         self.ns.shared.groups.remove(self);
         if self.announced.xchg(0, Relaxed) != 0 {
-            self.links().for_each(|link| events::link_down(self, &link));
+            self.links()
+                .filter(|link| link.announce(false))
+                .for_each(|link| events::link_down(self, &link));
             events::group_removed(self);
         }
         self.pools.lock().refuse_pending();
         self.for_each_connection(|sk| conn::link_failed(sk));
         self.wake_waiters();
-    }
-
-    fn drop_spare(&self) {
-        let spare = self.links.lock().spare.take();
-        if let Some(spare) = spare {
-            spare.shutdown();
-        }
     }
 
     /// Takes the queue pairs apart: the end of the group. Process context.
@@ -239,8 +252,6 @@ impl Group {
                 link.shutdown();
             }
         }
-        // Behind the links: without them there will be no other, see `add_spare`.
-        self.drop_spare();
         self.first_contact_lost();
         self.wake_waiters();
     }

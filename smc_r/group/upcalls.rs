@@ -10,7 +10,7 @@ use smc_proto::{
 };
 
 use super::{service::PORT_GRACE, ConnToken, Group};
-use crate::conn;
+use crate::{conn, link::Link};
 
 impl Group {
     /// A CDC message came in. Softirq.
@@ -64,12 +64,34 @@ impl Group {
         self.link_failed(link);
     }
 
-    /// The port of the link went down. A short interruption is ridden out, as TCP does; a longer one
-    /// ends the link.
-    pub(crate) fn port_down(self: &Arc<Self>) {
+    /// A link turned out not to take anything. Any context.
+    pub(crate) fn link_broke(self: &Arc<Self>, link: &Arc<Link>) {
+        let there = self.link(link.place);
+        if there.is_some_and(|there| Arc::ptr_eq(&there, link)) {
+            self.link_failed(link.place);
+        }
+    }
+
+    /// The port of a link went down. Where there is another link, that carries on. Else a short
+    /// interruption is ridden out, as TCP does; a longer one ends the link.
+    pub(crate) fn port_down(self: &Arc<Self>, link: &Link) {
         self.disturbed.store(1, Relaxed);
-        self.port_check
-            .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
+        let has_other = {
+            let guard = self.flow.lock();
+            LinkIx::all().any(|other| other != link.place && guard.flow.is_link_up(other))
+        };
+        if has_other {
+            self.link_failed(link.place);
+        } else {
+            self.port_check
+                .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
+        }
+    }
+
+    /// There may be another port for a link.
+    pub(crate) fn look_out(self: &Arc<Self>) {
+        self.look_out.store(1, Relaxed);
+        self.service.rearm(self.ns.queue(), self.clone(), 0);
     }
 
     /// The addresses of a link's port changed. They cannot be asked for here.

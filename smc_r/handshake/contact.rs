@@ -34,7 +34,7 @@ use crate::{
         Taken,
         Terms, //
     },
-    link::Link,
+    link::{Link, Seat},
     path,
 };
 
@@ -104,7 +104,7 @@ impl Handshake {
             }
             let answer = self.equip(draft);
             if let Some(Contact::First(local)) = &answer {
-                group.start(self.clone(), local.link, offer.link, None);
+                group.start(self.clone(), local.link, offer);
             }
             return answer;
         }
@@ -159,6 +159,7 @@ impl Handshake {
             Ok(ServerChoice::Subsequent(group, place, token)) => {
                 draft.v2 = found.v2.map(|v2| accept_subsequent(v2.eid));
                 draft.link = group.link(place);
+                draft.seat = draft.link.clone().map(Seat::new);
                 draft.token = Some(token);
                 draft.group = Some((group, false));
             }
@@ -198,7 +199,7 @@ impl Handshake {
             }
         }
         if draft.element.is_none() {
-            match self.element(&group, first, &link, draft) {
+            match self.element(&group, first, draft) {
                 Ok(Some(element)) => draft.element = Some(element),
                 Ok(None) => return None,
                 Err(reason) => return Some(Contact::Refuse(reason)),
@@ -208,13 +209,17 @@ impl Handshake {
             return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
         };
         // The server's queue pair cannot register before the Confirm has come.
-        if first && group.role == Role::Client && element.group_rmb().register().is_err() {
+        let rmb = element.group_rmb();
+        if first && group.role == Role::Client && rmb.register(link.place).is_err() {
             return Some(Contact::Refuse(Diagnosis::REGISTER_RMB));
         }
+        let Some(rtoken) = rmb.token(link.place) else {
+            return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
+        };
         let local = Local {
             link: end.into(),
             element: Element {
-                token: element.group_rmb().token(),
+                token: rtoken,
                 index: element.index(),
                 size: element.size(),
                 alert: token.into(),
@@ -250,7 +255,6 @@ impl Handshake {
         self: &Arc<Self>,
         group: &Arc<Group>,
         first: bool,
-        link: &Link,
         draft: &mut Draft,
     ) -> Result<Option<OwnElement>, Diagnosis> {
         let wanted = if self.sk.rcvbuf_locked() {
@@ -261,7 +265,7 @@ impl Handshake {
         let size = RmbeSize::for_bytes(wanted).min(RmbeSize::MAX_SEND);
         if first {
             return group
-                .first_element(link, size)
+                .first_element(size)
                 .map(Some)
                 .map_err(|_| Diagnosis::MEMORY);
         }
@@ -274,7 +278,7 @@ impl Handshake {
         }
         // Wait first, look then: the news may come in between.
         self.wait(draft, group).map_err(|_| Diagnosis::MEMORY)?;
-        let taken = group.take_element(link, size);
+        let taken = group.take_element(size);
         if let Ok(Taken::Pending(rmb)) = taken {
             draft.pending = Some(rmb);
             return Ok(None);
@@ -302,11 +306,11 @@ impl Handshake {
     /// Server, first contact: the queue pair goes up, the peer may write to our RMB.
     #[inline(never)]
     pub(super) fn connect_link(&self, state: &mut State, peer: &LinkEnd) {
-        state.draft.peer_link = Some(*peer);
         let result = match &state.draft {
             Draft {
                 group: Some((group, _)),
                 element: Some(element),
+                link: Some(link),
                 ..
             } => group
                 .connect(peer)
@@ -314,7 +318,7 @@ impl Handshake {
                 .and_then(|()| {
                     element
                         .group_rmb()
-                        .register()
+                        .register(link.place)
                         .map_err(|_| Diagnosis::REGISTER_RMB)
                 }),
             _ => Err(Diagnosis::INTERNAL),
@@ -331,22 +335,13 @@ impl Handshake {
 
     /// Server, first contact: CONFIRM LINK and what follows.
     #[inline(never)]
-    pub(super) fn start_link(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn start_link(self: &Arc<Self>, state: &mut State, peer: &Peer) {
         let (Some((group, _)), Some(local)) = (
             state.draft.group.clone(),
             state.draft.link.as_ref().and_then(|link| link.local()),
         ) else {
             return;
         };
-        let Some(peer) = state.draft.peer_link else {
-            return;
-        };
-        // Without a spare queue pair, the offer names the link's own.
-        let spare = if group.may_have_two_links() {
-            group.add_spare().ok()
-        } else {
-            None
-        };
-        group.start(self.clone(), local.into(), peer, spare);
+        group.start(self.clone(), local.into(), peer);
     }
 }

@@ -36,7 +36,6 @@ use kernel::{
 };
 use smc_proto::{
     clc::AcceptV2,
-    group::LinkEnd,
     handshake::{
         Action,
         Client,
@@ -59,7 +58,7 @@ use crate::{
         OwnElement,
         PooledRing, //
     },
-    link::Link,
+    link::{Link, Seat},
     path::{self, Offered},
     peers::Key,
     socket::{Listener, SocketRef},
@@ -145,13 +144,13 @@ struct Draft {
     /// The group, and whether it is this connection's first contact.
     group: Option<(Arc<Group>, bool)>,
     link: Option<Arc<Link>>,
+    /// Server: counts the connection among those of the link that was chosen for it.
+    seat: Option<Seat>,
     token: Option<ConnToken>,
     element: Option<OwnElement>,
     ring: Option<PooledRing>,
     /// Counts this first contact among those that are under way.
     first_contact: Option<FirstContact>,
-    /// The peer's end of a link that was made for this connection.
-    peer_link: Option<LinkEnd>,
     /// The group that wakes us when it has news.
     waits: Option<Arc<Group>>,
     /// The RMB whose announcement we wait for.
@@ -481,7 +480,7 @@ impl Handshake {
                 }
                 Action::Send => state.outgoing = Some(0),
                 Action::ConnectLink(peer) => self.connect_link(state, &peer),
-                Action::StartLink => self.start_link(state),
+                Action::StartLink(peer) => self.start_link(state, &peer),
                 Action::Established(peer) => {
                     self.established(state, &peer);
                     return ControlFlow::Break(());

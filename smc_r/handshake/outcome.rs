@@ -88,11 +88,14 @@ impl Handshake {
             draft.link = group.link(place);
         }
         let link = draft.link.clone().ok_or(ENOTCONN)?;
+        if let Some(ring) = &mut draft.ring {
+            ring.map_for(&link)?;
+        }
         let address = peer.element.address().ok_or(EPROTO)?;
         let (Some(element), Some(ring)) = (&draft.element, &draft.ring) else {
             return Err(ENOTCONN);
         };
-        let core = Conn::new(&Params {
+        let mut core = Conn::new(&Params {
             send_ring: u32::try_from(ring.ring.len())?,
             element: element.size().bytes(),
             peer_element: peer.element.size.bytes(),
@@ -101,6 +104,7 @@ impl Handshake {
             max_transmit: 0,
         })
         .ok_or(EPROTO)?;
+        core.set_several_links(true);
         let room = Connection::room()?;
         let place = group.claim(link.place, &peer.element).map_err(|_| EPROTO)?;
         let (Some(token), Some(element), Some(ring)) =
@@ -111,6 +115,7 @@ impl Handshake {
         };
         draft.group = None;
         draft.link = None;
+        draft.seat = None;
         draft.first_contact = None;
         Ok(Connection::new(
             room,
@@ -123,6 +128,7 @@ impl Handshake {
                 element,
                 peer: PeerBuffer {
                     place,
+                    size: peer.element.size,
                     address,
                     rkey: peer.element.token.rkey,
                 },

@@ -4,11 +4,11 @@
 
 use kapi::genl::{Dump, Writer};
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::group::Role;
+use smc_proto::{group::Role, llc_flow::Redundancy};
 
 use super::{command, namespace, nest, put_uint, visible};
 use crate::{
-    group::{Group, Summary, Terms},
+    group::{Group, LinkEnds, Summary, Terms},
     link::Link, //
 };
 
@@ -55,9 +55,16 @@ mod link_attr {
     pub(super) const STATE: u16 = 10;
 }
 
-/// Types of groups.
-const NO_LINK: u8 = 0;
-const SINGLE_LINK: u8 = 1;
+/// The number of a group's type.
+fn group_type(redundancy: Redundancy) -> u8 {
+    match redundancy {
+        Redundancy::None => 0,
+        Redundancy::Single => 1,
+        Redundancy::Full => 2,
+        Redundancy::PeerPort => 3,
+        Redundancy::OwnPort => 4,
+    }
+}
 
 /// Buffers are contiguous in memory.
 const PHYSICAL: u8 = 0;
@@ -131,11 +138,8 @@ fn put_group(dump: &mut Dump<'_>, group: &Group) -> Result<bool> {
         message.nest(nest::GROUP, |message| {
             message.u32(attr::ID, group.id)?;
             message.u8(attr::ROLE, u8::from(group.role == Role::Server))?;
-            message.u8(
-                attr::TYPE,
-                if summary.usable { SINGLE_LINK } else { NO_LINK },
-            )?;
-            let pnet = group.pnet.as_ref();
+            message.u8(attr::TYPE, group_type(summary.redundancy))?;
+            let pnet = group.first_path.pnet.as_ref();
             message.str(attr::PNETID, pnet.map_or(b"", |id| id.as_bytes()))?;
             // The attribute has room for the low byte only.
             message.u8(attr::VLAN_ID, group.vlan.unwrap_or(0) as u8)?;
@@ -168,10 +172,10 @@ fn put_terms(message: &mut Writer<'_>, group: &Group, terms: &Terms) -> Result {
     })
 }
 
-fn link_state(summary: &Summary, link: &Link) -> u32 {
+fn link_state(summary: &Summary, ends: &LinkEnds, link: &Link) -> u32 {
     if summary.over || !link.is_up() {
         INACTIVE
-    } else if summary.usable {
+    } else if ends.up {
         ACTIVE
     } else {
         ACTIVATING
@@ -188,11 +192,10 @@ fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
         message.u8(link_attr::IB_PORT, path.port)?;
         message.str(link_attr::GID, &path.gid.text())?;
         message.str(link_attr::PEER_GID, &ends.peer_gid.text())?;
-        // All connections of a group use its only link.
-        message.u32(link_attr::CONN_CNT, summary.connections.into())?;
+        message.u32(link_attr::CONN_CNT, link.load())?;
         message.u32(link_attr::NET_DEV, path.netdev.ifindex)?;
         message.u32(link_attr::UID, u32::from_ne_bytes(ends.user_id))?;
         message.u32(link_attr::PEER_UID, u32::from_ne_bytes(ends.peer_user_id))?;
-        message.u32(link_attr::STATE, link_state(&summary, link))
+        message.u32(link_attr::STATE, link_state(&summary, &ends, link))
     })
 }

@@ -26,13 +26,18 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use smc_proto::wire::{
-    Gid,
-    Mac,
-    MtuCode,
-    Psn,
-    QpNum,
-    RKey, //
+use smc_proto::{
+    group::MAX_PEER_RMBS,
+    llc::v2::RTokenPairWire,
+    llc_flow::FRAME_MAX,
+    wire::{
+        Gid,
+        Mac,
+        MtuCode,
+        Psn,
+        QpNum,
+        RKey, //
+    },
 };
 
 /// The largest number of writes in one chain.
@@ -40,6 +45,10 @@ pub(crate) const MAX_WRITES: usize = kapi::ib::MAX_WRITES;
 
 /// The longest message a version 1 peer takes.
 pub(crate) const MAX_MESSAGE: usize = 48;
+
+/// The longest message of version 2 that we send: ADD LINK with the keys of as many buffers as a group
+/// has at most.
+pub(crate) const LONG_MESSAGE: usize = FRAME_MAX + MAX_PEER_RMBS * size_of::<RTokenPairWire>();
 
 /// Our numbers, for the peer.
 #[derive(Clone, Copy, Debug)]
@@ -173,6 +182,9 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Lets writes of this transport take data from a ring. May sleep.
     fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap>;
+
+    /// Whether a map is one of this transport.
+    fn owns(&self, ring: &RingMap) -> bool;
 
     /// Makes a key of this transport for a buffer; see [`RmbMr::register`]. May sleep.
     fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr>;

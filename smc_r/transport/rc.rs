@@ -11,6 +11,7 @@ use super::{
     State,
     Transport,
     Upcalls,
+    LONG_MESSAGE,
     MAX_MESSAGE,
     MAX_WRITES, //
 };
@@ -107,6 +108,14 @@ impl Messages {
         }
     }
 
+    /// The longest that we send now and then: ADD LINK with the keys of all buffers.
+    fn long_send_len(self) -> u32 {
+        match self {
+            Self::V1 => 0,
+            Self::V2 => LONG_MESSAGE as u32,
+        }
+    }
+
     /// How much longer than usual one of the peer may be.
     fn receive_more(self) -> u32 {
         match self {
@@ -166,6 +175,7 @@ impl Rc {
             slots: queues.slots,
             reserved: RESERVED,
             message_len: messages.send_len() as u32,
+            long_message_len: messages.long_send_len(),
             receives: queues.receives,
             receive_len: RECEIVE_LEN,
             service: path.service,
@@ -287,6 +297,10 @@ impl Transport for Rc {
     fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap> {
         let id = self.connection.map(ring.pages().clone())?;
         Ok(RingMap::new(self.connection.clone(), id))
+    }
+
+    fn owns(&self, ring: &RingMap) -> bool {
+        ring.is_of(&self.connection)
     }
 
     fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr> {

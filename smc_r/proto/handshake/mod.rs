@@ -78,9 +78,9 @@ pub enum Action {
     /// Server, first contact: bring our queue pair up to RTS towards this one, and register our
     /// RMB. Answer with [`Server::handle_link_connected`] or [`Server::handle_link_refused`].
     ConnectLink(LinkEnd),
-    /// Server, first contact: start the link group's LLC exchange, and report how it ends with
-    /// [`Rendezvous::handle_link`].
-    StartLink,
+    /// Server, first contact: start the link group's LLC exchange with this peer, and report how it
+    /// ends with [`Rendezvous::handle_link`].
+    StartLink(Peer),
     /// The connection runs over RDMA now. TCP carries no further data.
     Established(Peer),
     /// The connection goes on over TCP. The stream is right behind the last CLC message.

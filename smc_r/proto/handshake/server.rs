@@ -147,7 +147,7 @@ impl Server {
         };
         self.state = State::AwaitLink(peer);
         self.io.arm(now, self.timing.link);
-        self.io.act(Action::StartLink);
+        self.io.act(Action::StartLink(peer));
         Ok(())
     }
 

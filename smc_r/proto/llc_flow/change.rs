@@ -17,6 +17,7 @@ use super::{
     LinkFailure,
     Note,
     Phase,
+    Redundancy,
     Stage,
     Text,
     Version,
@@ -327,6 +328,24 @@ impl Flow {
         self.count(|link| !link.asymmetric) < usize::from(self.max_links)
             && self.free_place().is_some()
             && (self.params.version == Version::One || all < LINKS_V2)
+    }
+
+    /// How much of the group may fail before it ends, for display.
+    pub fn redundancy(&self) -> Redundancy {
+        if !self.is_usable() {
+            return Redundancy::None;
+        }
+        let odd = self.asymmetric().and_then(|link| self.link(link)).copied();
+        let own_port_shared = odd
+            .and_then(|link| link.local)
+            .is_some_and(|end| self.is_port_taken(end.mac, end.gid));
+        match (self.count(|_| true), odd) {
+            (0, _) => Redundancy::None,
+            (1, _) => Redundancy::Single,
+            (2, Some(_)) if own_port_shared => Redundancy::OwnPort,
+            (2, Some(_)) => Redundancy::PeerPort,
+            _ => Redundancy::Full,
+        }
     }
 
     fn free_place(&self) -> Option<LinkIx> {

@@ -104,6 +104,10 @@ impl Flow {
     /// in RTS. `spare` is a queue pair that the server offers in ADD LINK; it has to exist until
     /// [`Event::SpareFree`] or the end of the group, but nothing is ever connected to it. Without
     /// one, the offer names the queue pair of the link itself.
+    ///
+    /// The peer's buffer that CLC has named is in the [`PeerTable`](crate::group::PeerTable) by then
+    /// ([`PeerTable::add`](crate::group::PeerTable::add)): a second link may be added before its
+    /// connection is established, and brings the key of the buffer there.
     pub fn start(&mut self, local: LinkEnd, peer: LinkEnd, spare: Option<LinkEnd>, now: Time) {
         if self.phase != Phase::New {
             return;

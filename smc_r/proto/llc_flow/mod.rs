@@ -395,6 +395,21 @@ pub struct Counters {
     pub violations: u64,
 }
 
+/// How much of a group may fail before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redundancy {
+    /// It has no link.
+    None,
+    /// It has one link.
+    Single,
+    /// Either side has two ports in use.
+    Full,
+    /// All links end at one port of the peer.
+    PeerPort,
+    /// All links end at one port of ours.
+    OwnPort,
+}
+
 /// Where the group is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -506,8 +521,13 @@ impl Flow {
     /// Tells that the driver can make further links. To be called before the group is started.
     #[must_use]
     pub const fn with_further_links(mut self) -> Self {
-        self.several = true;
+        self.allow_further_links();
         self
+    }
+
+    /// As [`Flow::with_further_links`].
+    pub const fn allow_further_links(&mut self) {
+        self.several = true;
     }
 
     /// Our role.

@@ -318,7 +318,7 @@ fn actions(machine: &mut dyn Machine, now: Time) -> usize {
         match action {
             Action::Send => assert!(Message::parse(machine.outgoing()).is_ok()),
             Action::ConnectLink(_) => machine.connected(now),
-            Action::Contact | Action::StartLink => {}
+            Action::Contact | Action::StartLink(_) => {}
             Action::Established(_) | Action::Fallback(_) | Action::Fail(_) => outcomes += 1,
         }
     }

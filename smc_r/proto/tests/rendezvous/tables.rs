@@ -140,6 +140,33 @@ fn an_rkey_moves_only_from_an_unused_buffer() {
 }
 
 #[test]
+fn a_buffer_gets_keys_on_further_links_before_it_has_connections() {
+    let mut slots = vec![PeerRmb::EMPTY; 4];
+    let mut table = PeerTable::new(&mut slots);
+    let (first, second) = (LinkIx::FIRST, LinkIx::new(1).unwrap());
+    let element = element(Role::Server);
+    // As a driver does on the first contact: the second link is there before the connection is.
+    let slot = table.add(first, element.token).unwrap();
+    table
+        .extend(first, element.token.rkey, second, token(7))
+        .unwrap();
+    // What nobody has named is not known by a key on a further link alone.
+    table
+        .extend(first, token(8).rkey, second, token(9))
+        .unwrap();
+    assert_eq!(table.len(), 1);
+    let held = table.claim(first, &element).unwrap().element();
+    assert_eq!(held.slot, slot);
+    let mut neighbour = element;
+    neighbour.token = token(7);
+    neighbour.index = RmbeIndex::new(2).unwrap();
+    let other = table.claim(second, &neighbour).unwrap().element();
+    assert_eq!(other.slot, slot, "one buffer, whichever link CLC names");
+    assert_eq!(table.token(held.slot, second), Some(token(7)));
+    assert_eq!(table.token(other.slot, first), Some(element.token));
+}
+
+#[test]
 fn a_reused_element_is_noticed() {
     let mut slots = vec![PeerRmb::EMPTY; 4];
     let mut table = PeerTable::new(&mut slots);

@@ -207,7 +207,10 @@ fn a_first_contact_of_the_server() {
     let connect = Action::ConnectLink(end(Role::Client));
     assert_eq!(talk.actions(), [Todo::Do(connect)]);
     talk.machine.handle_link_connected(talk.now).unwrap();
-    assert_eq!(talk.actions(), [Todo::Do(Action::StartLink)]);
+    assert!(matches!(
+        talk.actions()[..],
+        [Todo::Do(Action::StartLink(_))]
+    ));
     talk.machine.handle_link(LinkResult::Up, talk.now).unwrap();
     let actions = talk.actions();
     let [Todo::Do(Action::Established(peer))] = actions.as_slice() else {

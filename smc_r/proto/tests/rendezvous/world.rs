@@ -462,7 +462,7 @@ impl Host {
                     };
                     assert_eq!(answer, Ok(()));
                 }
-                Action::StartLink => {
+                Action::StartLink(_) => {
                     let flow = self.flow.as_mut().expect("a group");
                     let spare = smc_proto::group::LinkEnd {
                         qp: smc_proto::wire::QpNum::new(0x999).unwrap(),

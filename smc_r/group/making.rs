@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Further links of a group: what the LLC engine asks for is made and connected here, by a work item of
+//! its own, so that timers and failures need not wait for it.
+
+use kapi::{
+    errno::{ENOTCONN, ESTALE},
+    workqueue, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::{
+    group::{LinkEnd, LinkIx},
+    llc_flow::Attempt,
+    wire::Gid, //
+};
+
+use super::{pools::Pools, Group};
+use crate::{clock::now, device::Path, link::Link, path};
+
+/// What the LLC engine asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Task {
+    /// Server: a queue pair to be offered.
+    Make { attempt: Attempt, spare_only: bool },
+    /// Client: a queue pair that is connected to the one that was offered.
+    Accept { attempt: Attempt, spare_only: bool },
+    /// Server: connects the queue pair that the client has accepted.
+    Connect(Attempt),
+}
+
+/// Tag type: the work item that makes links.
+pub(super) struct Maker;
+
+impl workqueue::Handler<Arc<Group>> for Maker {
+    fn run(group: Arc<Group>) {
+        loop {
+            let task = group.links.lock().task.take();
+            match task {
+                Some(task) => group.carry_out(task),
+                None => return,
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Has the work item see to something, and forget what else it was to do.
+    pub(super) fn make_later(self: &Arc<Self>, task: Task) {
+        self.links.lock().task = Some(task);
+        self.maker.rearm(self.ns.queue(), self.clone(), 0);
+    }
+
+    fn carry_out(self: &Arc<Self>, task: Task) {
+        match task {
+            Task::Make {
+                attempt,
+                spare_only,
+            } => self.make(attempt, spare_only, None),
+            Task::Accept {
+                attempt,
+                spare_only,
+            } => {
+                let peer = self.flow.lock().flow.peer_end(attempt.link());
+                self.make(attempt, spare_only, peer);
+            }
+            Task::Connect(attempt) => {
+                let ok = self.connect_further(attempt.link()).is_ok();
+                self.with_flow(|flow, _, now| flow.link_connected(attempt, ok, now));
+            }
+        }
+    }
+
+    /// Makes a link, connects it if the peer's end is known, and names it.
+    fn make(self: &Arc<Self>, attempt: Attempt, spare_only: bool, peer: Option<LinkEnd>) {
+        let link = match self.new_link(attempt.link(), spare_only, peer) {
+            Ok(link) => link,
+            Err(_) => {
+                // Nobody minds if it is too late.
+                let _ = self.with_flow(|flow, _, now| flow.link_made(attempt, None, now));
+                return;
+            }
+        };
+        let wanted = {
+            // Buffers made from now on have a key on this link, too.
+            let pools = self.pools.lock();
+            self.prepare(&pools, &link, peer.is_some())
+                .is_ok_and(|()| self.name(&pools, attempt, &link))
+        };
+        if !wanted {
+            let _ = self.with_flow(|flow, _, now| flow.link_made(attempt, None, now));
+            link.shutdown();
+            self.pools.lock().drop_link(attempt.link());
+        }
+    }
+
+    fn new_link(
+        self: &Arc<Self>,
+        place: LinkIx,
+        spare_only: bool,
+        peer: Option<LinkEnd>,
+    ) -> Result<Arc<Link>> {
+        let path = self
+            .choose_path(spare_only, peer.map(|peer| peer.gid))
+            .ok_or(ENODEV)?;
+        let link = Link::new(self.clone(), place, path)?;
+        if let Some(peer) = peer {
+            if let Err(error) = self.connect_link(&link, &peer) {
+                link.shutdown();
+                return Err(error);
+            }
+        }
+        Ok(link)
+    }
+
+    /// Gets keys for all buffers, and makes them work if the queue pair is connected.
+    fn prepare(&self, pools: &Pools, link: &Link, connected: bool) -> Result {
+        pools.add_link(link)?;
+        if connected {
+            pools.register(link.place)?;
+        }
+        Ok(())
+    }
+
+    /// Names a link to the LLC engine, with its keys. False if it is not wanted any more.
+    fn name(self: &Arc<Self>, pools: &Pools, attempt: Attempt, link: &Arc<Link>) -> bool {
+        let Some(end) = link.local().map(LinkEnd::from) else {
+            return false;
+        };
+        let Ok(tokens) = pools.tokens_on(link.place) else {
+            return false;
+        };
+        let wanted = {
+            let mut guard = self.flow.lock();
+            let state = &mut *guard;
+            for rmb in state.own.iter_mut().flatten() {
+                if let Some((_, token)) = tokens.iter().find(|(id, _)| *id == rmb.id) {
+                    rmb.tokens.set(link.place, *token);
+                }
+            }
+            let wanted = state.flow.link_made(attempt, Some(end), now());
+            if wanted {
+                if let Some(place) = self.links.lock().places.get_mut(link.place.get()) {
+                    *place = Some(link.clone());
+                }
+            } else {
+                state.forget_keys(link.place);
+            }
+            self.flush(&mut guard);
+            wanted
+        };
+        self.service.rearm(self.ns.queue(), self.clone(), 0);
+        wanted
+    }
+
+    /// Server: connects the queue pair that the client has accepted.
+    fn connect_further(&self, place: LinkIx) -> Result {
+        let link = self.link(place).ok_or(ENOTCONN)?;
+        let peer = self.flow.lock().flow.peer_end(place).ok_or(ESTALE)?;
+        self.connect_link(&link, &peer)?;
+        self.pools.lock().register(place)
+    }
+
+    /// A port for a further link: one that no link is on, or if need be another one.
+    fn choose_path(&self, spare_only: bool, peer: Option<Gid>) -> Option<Path> {
+        let mut paths = self.further_paths(peer);
+        let free = |path: &Path| !self.flow.lock().flow.is_port_taken(path.mac, path.gid);
+        let spare = paths.iter().filter(|path| free(path)).count();
+        if spare != 0 {
+            // Each in turn: the peer may have no way to some of them.
+            let choice = match peer {
+                None => self.choices.fetch_add(1, Relaxed) as usize % spare,
+                Some(_) => 0,
+            };
+            return paths.iter().filter(|path| free(path)).nth(choice).cloned();
+        }
+        paths.pop().filter(|_| !spare_only)
+    }
+
+    fn further_paths(&self, peer: Option<Gid>) -> KVec<Path> {
+        let devices = &self.ns.shared.devices;
+        path::further(devices, &self.first_path, peer, self.is_direct()).unwrap_or(KVec::new())
+    }
+
+    /// Tells the LLC engine of a port that no link is on, if there is one.
+    pub(super) fn offer_port(self: &Arc<Self>) {
+        let found = self.further_paths(None).into_iter().find(|path| {
+            let guard = self.flow.lock();
+            !guard.flow.is_port_taken(path.mac, path.gid)
+        });
+        if let Some(path) = found {
+            self.with_flow(|flow, _, now| flow.hint(path.mac, path.gid, now));
+        }
+    }
+
+    /// The queue pair of a link is not needed any more. Process context.
+    pub(super) fn link_gone(self: &Arc<Self>, place: LinkIx) {
+        let link = self
+            .links
+            .lock()
+            .places
+            .get_mut(place.get())
+            .and_then(Option::take);
+        if let Some(link) = link {
+            link.shutdown();
+        }
+        self.flow.lock().forget_keys(place);
+        self.pools.lock().drop_link(place);
+    }
+}

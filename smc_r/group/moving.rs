@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections that go from one link to another: because theirs has failed (RFC 7609 section 4.6), or
+//! to spread the load. Process context: the group's work item.
+
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    group::{LinkIx, PeerElement, PeerTable, MAX_LINKS},
+    llc_flow::DownReason,
+    wire::{Gid, Mac, RToken}, //
+};
+
+use super::Group;
+use crate::{conn, device::Path, events, link::Link, socket::SocketRef};
+
+/// Links that were tried in vain.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tried(u16);
+
+impl Tried {
+    fn has(self, link: LinkIx) -> bool {
+        self.0 & (1 << link.get()) != 0
+    }
+
+    /// Adds one.
+    pub(crate) fn add(&mut self, link: LinkIx) {
+        self.0 |= 1 << link.get();
+    }
+}
+
+impl Group {
+    /// Whether connections may use this link.
+    pub(crate) fn is_link_up(&self, link: &Arc<Link>) -> bool {
+        self.flow.lock().flow.is_link_up(link.place)
+            && self
+                .link(link.place)
+                .is_some_and(|there| Arc::ptr_eq(&there, link))
+    }
+
+    fn load(&self, link: LinkIx) -> u32 {
+        self.link(link).map_or(u32::MAX, |link| link.load())
+    }
+
+    /// Server: the link for a new connection of a client, whose Proposal names a port, if a link
+    /// between that and our own port is there.
+    pub(super) fn fitting_link(&self, mac: Mac, gid: Gid, path: &Path) -> Option<LinkIx> {
+        let guard = self.flow.lock();
+        let flow = &guard.flow;
+        let fits = |link: &Arc<Link>| {
+            let end = flow.peer_end(link.place);
+            link.path.is_on(&path.device, path.port)
+                && link.is_up()
+                && flow.is_link_up(link.place)
+                && end.is_some_and(|end| match self.terms {
+                    None => end.same_port(mac, gid),
+                    Some(_) => end.gid == gid,
+                })
+        };
+        if !self.links().any(|link| fits(&link)) {
+            return None;
+        }
+        flow.choose_link(|link| self.load(link))
+    }
+
+    /// The link with the least load on which the peer's buffer can be written, and its key there.
+    pub(crate) fn refuge(&self, peer: &PeerElement, tried: Tried) -> Option<(Arc<Link>, RToken)> {
+        let mut guard = self.flow.lock();
+        let state = &mut *guard;
+        let peers = PeerTable::new(&mut state.peers);
+        let flow = &state.flow;
+        self.links()
+            .filter(|link| flow.is_link_up(link.place) && !tried.has(link.place))
+            .filter_map(|link| Some((peers.token(peer.slot, link.place)?, link)))
+            .min_by_key(|(_, link)| link.load())
+            .map(|(token, link)| (link, token))
+    }
+
+    /// The key of the peer's buffer on a link.
+    pub(crate) fn key_on(&self, link: &Link, peer: &PeerElement) -> Option<RToken> {
+        PeerTable::new(&mut self.flow.lock().peers).token(peer.slot, link.place)
+    }
+
+    /// A link may carry connections.
+    pub(super) fn link_up(self: &Arc<Self>, place: LinkIx) {
+        let Some(link) = self.link(place) else {
+            return;
+        };
+        // Before the first contact is complete, its end tells of all links.
+        if self.is_announced() && link.announce(true) {
+            events::link_up(self, &link);
+        }
+        self.spread();
+    }
+
+    /// A link carries nothing any more: its connections go on on others.
+    pub(super) fn link_down(self: &Arc<Self>, place: LinkIx, reason: DownReason) {
+        let Some(link) = self.link(place) else {
+            return;
+        };
+        pr_debug!(
+            "smc_r: link group {:08x}: a link is down: {:?}\n",
+            self.id,
+            reason
+        );
+        if link.announce(false) {
+            events::link_down(self, &link);
+        }
+        link.fail();
+        // Whatever was posted has completed then, and what came in was handed on.
+        link.shutdown();
+        self.for_each_connection(|sk| conn::leave(sk, &link));
+    }
+
+    /// Spreads connections over the links.
+    fn spread(self: &Arc<Self>) {
+        let mut loads = [0; MAX_LINKS];
+        for (load, place) in loads.iter_mut().zip(LinkIx::all()) {
+            *load = self.link(place).map_or(0, |link| link.load());
+        }
+        let load = |loads: &[u32; MAX_LINKS], link: LinkIx| {
+            loads.get(link.get()).copied().unwrap_or(u32::MAX)
+        };
+        self.for_each_connection(|sk| {
+            let wish = self.flow.lock().flow.rebalance(|link| load(&loads, link));
+            let Some((from, to)) = wish else {
+                return;
+            };
+            if self.move_over(sk, from, to) {
+                if let Some(load) = loads.get_mut(from.get()) {
+                    *load = load.saturating_sub(1);
+                }
+                if let Some(load) = loads.get_mut(to.get()) {
+                    *load = load.saturating_add(1);
+                }
+            }
+        });
+    }
+
+    /// Has a connection move as soon as nothing of it is under way. False if it is on another link.
+    fn move_over(&self, sk: &SocketRef, from: LinkIx, to: LinkIx) -> bool {
+        match (self.link(from), self.link(to)) {
+            (Some(from), Some(to)) => conn::move_over(sk, &from, &to),
+            _ => false,
+        }
+    }
+}
