@@ -268,7 +268,7 @@ impl Flow {
             return;
         };
         if self.is_server() {
-            self.add_wanted = true;
+            self.want_add();
             self.add_after = None;
             return self.go_on(now);
         }
@@ -376,6 +376,12 @@ impl Flow {
         }
     }
 
+    /// Server: adds a link as soon as it can, on whichever port.
+    fn want_add(&mut self) {
+        self.add_wanted = true;
+        self.add_on_spare = false;
+    }
+
     /// Server: the first step of an addition.
     pub(super) fn begin_add(&mut self, now: Time) {
         let Some((link, via)) = self.free_place().zip(self.carrier()) else {
@@ -385,7 +391,8 @@ impl Flow {
             return;
         };
         self.set_link(link, Link::new(Stage::New, Some(number), None, now));
-        let spare_only = self.asymmetric().is_some() || !self.lacks_redundancy();
+        let on_spare = core::mem::take(&mut self.add_on_spare);
+        let spare_only = on_spare || self.asymmetric().is_some() || !self.lacks_redundancy();
         let attempt = self.next_attempt(link);
         self.change = Some(Change {
             link: Some(link),
@@ -429,7 +436,7 @@ impl Flow {
             return false;
         }
         if self.adding().is_none() {
-            self.add_wanted = true;
+            self.want_add();
             self.add_after = None;
             self.go_on(now);
         }
@@ -449,7 +456,7 @@ impl Flow {
         };
         let after = now.after(pause);
         self.add_after = Some(self.add_after.map_or(after, |at| at.max(after)));
-        self.add_wanted = true;
+        self.want_add();
     }
 
     /// When to add the link that is wanted, if that has to wait.
@@ -468,6 +475,9 @@ impl Flow {
         }
         self.retry_at = None;
         if self.is_server() {
+            // On a port that has a link already, only a client with another one can take up the offer,
+            // and says so (`take_hint`). Without need, a peer that announces a buffer is not disturbed.
+            self.add_on_spare |= !self.add_wanted;
             self.add_wanted = true;
         } else if self.change.is_none() {
             self.event(Event::LinkWanted);
@@ -842,7 +852,7 @@ impl Flow {
         self.event(Event::LinkUp(at));
         if self.is_server() {
             // Others may follow, as long as there are ports.
-            self.add_wanted = true;
+            self.want_add();
             if !link.asymmetric {
                 self.replace_asymmetric();
             }
@@ -917,7 +927,9 @@ impl Flow {
                     self.unmake(change.number, DeleteReason::PATH_LOST, now);
                 }
                 // RFC 7609 appendix C.7.1: once more, over another link.
-                self.add_wanted = self.is_server();
+                if self.is_server() {
+                    self.want_add();
+                }
             }
             Step::Delete(reason) => {
                 self.change = None;

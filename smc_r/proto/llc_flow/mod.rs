@@ -454,6 +454,8 @@ pub struct Flow {
     asks: [Option<Ask>; WISHES_MAX],
     /// Server: try to add a link as soon as nothing else is going on.
     add_wanted: bool,
+    /// But only on a port of ours that no link is on.
+    add_on_spare: bool,
     /// But not before then.
     add_after: Option<Time>,
     retry_at: Option<Time>,
@@ -494,6 +496,7 @@ impl Flow {
             wishes: Queue::new(),
             asks: [const { None }; WISHES_MAX],
             add_wanted: false,
+            add_on_spare: false,
             add_after: None,
             retry_at: None,
             attempts: 0,

@@ -443,13 +443,14 @@ impl Flow {
         peers: &mut PeerTable<'_>,
         now: Time,
     ) {
-        let changing = self.phase != Phase::Active || self.change.is_some();
+        let left = message.others.saturating_sub(IN_REQUEST);
+        let unheard = left == 0 && self.is_change_unheard();
+        let changing = self.phase != Phase::Active || (self.change.is_some() && !unheard);
         let mut tokens = Tokens::EMPTY;
         tokens.set(at, message.rtoken);
         let known = !changing
             && message.others <= OTHERS_MAX
             && self.take_entries(message.entries(), &mut tokens);
-        let left = message.others.saturating_sub(IN_REQUEST);
         self.incoming = None;
         let taken = if known && left > 0 {
             self.incoming = Some(Incoming {
@@ -512,6 +513,12 @@ impl Flow {
             return;
         }
         self.go_on(now);
+    }
+
+    /// Server: true if the client has not heard of the change that is under way. What it announces now
+    /// is among the keys that it gives for the new link.
+    fn is_change_unheard(&self) -> bool {
+        self.is_server() && self.adding() == Some(Adding::Make)
     }
 
     /// Sorts the keys of the peer by link. False if there is a link that nobody knows.

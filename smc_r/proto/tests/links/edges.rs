@@ -23,8 +23,10 @@ use smc_proto::{
         AddLink,
         AddLinkLayout,
         ConfirmLink,
+        ConfirmRkey,
         Llc,
         RTokenPair,
+        Reject,
         TestLink, //
     },
     llc_flow::{
@@ -32,6 +34,7 @@ use smc_proto::{
         Event,
         Flow,
         FlowParams,
+        Outgoing,
         RmbId,
         Version, //
     },
@@ -387,4 +390,86 @@ fn a_link_that_does_not_last_is_not_replaced_at_once() {
         world.run_until(until);
         assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
     }
+}
+
+#[test]
+fn a_server_that_looks_for_a_port_disturbs_nobody() {
+    let flow = Flow::new(FlowParams {
+        role: Role::Server,
+        version: Version::One,
+        max_links: 3,
+        max_connections: 9,
+        user_id: 1,
+        seed: 1,
+        timing: FlowTiming {
+            test_link: 0,
+            ..FlowTiming::DEFAULT
+        },
+    });
+    let mut flow = flow.with_further_links();
+    let mut peers = vec![PeerRmb::EMPTY; 8];
+    let mut say = |flow: &mut Flow, message: Llc, now| {
+        let mut table = PeerTable::new(&mut peers);
+        flow.handle_received(LinkIx::FIRST, &message.emit(), &mut table, now);
+        let mut answers = Vec::new();
+        while let Some(send) = flow.poll_send_with(&OwnTable::EMPTY) {
+            answers.push(Llc::parse(&send.message).unwrap());
+        }
+        answers
+    };
+    let asked = |flow: &mut Flow| {
+        let mut asked = None;
+        while let Some(event) = flow.poll_event() {
+            if let Event::MakeLink {
+                attempt,
+                spare_only,
+            } = event
+            {
+                asked = Some((attempt, spare_only));
+            }
+        }
+        asked.expect("the driver is asked for a link")
+    };
+
+    assert!(flow.add_connection());
+    flow.start(end(1), end(11), None, at(0));
+    let far = end(11);
+    let confirmed = ConfirmLink {
+        reply: true,
+        no_eye_catcher: true,
+        mac: far.mac,
+        gid: far.gid,
+        qp: far.qp,
+        link: LinkNum::new(1).unwrap(),
+        user_id: [7; 4],
+        max_links: 3,
+        max_connections: 9,
+    };
+    say(&mut flow, Llc::ConfirmLink(confirmed), at(1));
+    // The client, on its one port, declines a link to the only one that we have.
+    let (attempt, spare_only) = asked(&mut flow);
+    assert!(!spare_only, "the client may have two ports");
+    assert!(flow.link_made(attempt, Some(end(1)), at(2)));
+    let Some(Outgoing { message, .. }) = flow.poll_send_with(&OwnTable::EMPTY) else {
+        panic!("the link is offered");
+    };
+    let Llc::AddLink(offer) = Llc::parse(&message).unwrap() else {
+        panic!("the link is offered");
+    };
+    let refusal = Llc::AddLink(offer.rejection(Reject::NoPath));
+    say(&mut flow, refusal, at(3));
+    assert!(flow.is_usable());
+
+    flow.handle_timeout(at(3).after(FlowTiming::DEFAULT.link_retry));
+    let (attempt, spare_only) = asked(&mut flow);
+    assert!(spare_only, "a client with two ports would have said so");
+    // The client does not know that we look for one: what it announces is taken.
+    let announced = Llc::ConfirmRkey(ConfirmRkey::request(key(5)));
+    let answers = say(&mut flow, announced, at(60_010));
+    assert_eq!(
+        answers,
+        [Llc::ConfirmRkey(ConfirmRkey::request(key(5)).accepted())]
+    );
+    assert!(flow.link_made(attempt, None, at(60_020)));
+    assert!(!flow.has_sends(), "there is nothing to say");
 }
