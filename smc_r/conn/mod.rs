@@ -662,8 +662,7 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
     let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
     if tcp.inq() > u32::from(ended) {
         // No TCP payload may follow the rendezvous. A FIN may, and counts as a byte.
-        sk.ns.stats.violation();
-        with(sk, |connection| ((), connection.core.handle_tcp_reset()));
+        with(sk, |connection| ((), connection.core.handle_tcp_data()));
     } else if ended {
         // It says nothing by itself, but the end of the stream should not be far.
         with(sk, |connection| {

@@ -253,6 +253,15 @@ impl Conn {
         events
     }
 
+    /// Bytes came over TCP. More may come before our reset is out: that is the same violation.
+    pub fn handle_tcp_data(&mut self) -> Events {
+        let mut events = Events::default();
+        if self.rx_fin < Fin::Closed && !self.is_over() {
+            self.violate(Violation::TcpData, &mut events);
+        }
+        events
+    }
+
     /// Checks both cursors, then moves ours.
     fn take_cursors(
         &mut self,

@@ -122,6 +122,8 @@ pub enum Violation {
     ConsumerAhead,
     /// The failover validation names messages which never arrived: data is lost.
     DataLost,
+    /// Bytes came over TCP, where nothing follows the rendezvous.
+    TcpData,
 }
 
 impl fmt::Display for Violation {
@@ -132,6 +134,7 @@ impl fmt::Display for Violation {
             Violation::Consumer(e) => write!(f, "consumer: {e}"),
             Violation::ConsumerAhead => f.write_str("consumer ahead of what was written"),
             Violation::DataLost => f.write_str("data lost at failover"),
+            Violation::TcpData => f.write_str("data over TCP"),
         }
     }
 }

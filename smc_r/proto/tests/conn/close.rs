@@ -385,6 +385,10 @@ const ENDS: &[End] = &[
     (Rig::aborted, ConnError::Reset),
     (Rig::closed, ConnError::Reset),
     (|rig| rig.conn.handle_tcp_reset(), ConnError::TcpReset),
+    (
+        |rig| rig.conn.handle_tcp_data(),
+        ConnError::ProtocolViolation(Violation::TcpData),
+    ),
     (|rig| rig.conn.handle_link_failed(), ConnError::LinkFailed),
     (
         |rig| rig.took(33),
@@ -401,6 +405,20 @@ fn busy_rig() -> Rig {
     pump(&mut rig);
     assert_eq!((rig.conn.readable(), rig.conn.send_unsent()), (20, 20));
     rig
+}
+
+#[test]
+fn bytes_over_tcp_are_one_violation_however_many_come() {
+    let mut rig = busy_rig();
+    let events = rig.conn.handle_tcp_data();
+    assert_eq!(events.violation, Some(Violation::TcpData));
+    assert!(events.changed && rig.conn.reset_tcp());
+    assert_eq!(rig.conn.handle_tcp_data(), Default::default());
+    // What follows the peer's end is no part of the stream, and ends nothing.
+    let mut rig = Rig::with(64, 32, 0);
+    let _ = rig.closed();
+    assert_eq!(rig.conn.handle_tcp_data(), Default::default());
+    assert_eq!(rig.conn.error(), None);
 }
 
 #[test]
