@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server that sends everything back, and clients that check that: one until it is told to stop, one
-that waits for the end of its connection."""
+"""A server that sends everything back, and clients that check that: one as often as it is told, one that
+waits for the end of its connection."""
 
 import os
+import select
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -11,6 +13,8 @@ import time
 import smcsock as s
 
 CHUNK = 3000
+# Rounds before anything else goes on.
+CALM = 15
 
 
 def serve(conn):
@@ -50,25 +54,56 @@ def one_round(conn, number):
         raise AssertionError(f"round {number}: other bytes came back")
 
 
-def client(host, port, ready, stop):
-    """One round after the other; says how many, and the longest time of one in milliseconds."""
-    conn = s.connect(host, int(port))
-    rounds, worst = 0, 0.0
-    s.touch(ready)
-    while not os.path.exists(stop) or rounds < 10:
+def timed_rounds(conn, go_on):
+    """Rounds with short pauses as long as it is said; their times in milliseconds."""
+    times = []
+    while go_on(times):
         started = time.monotonic()
-        one_round(conn, rounds)
-        worst = max(worst, time.monotonic() - started)
-        rounds += 1
+        one_round(conn, len(times))
+        times.append((time.monotonic() - started) * 1000)
+    return times
+
+
+def told():
+    """What standard input says within a short pause; None if nothing."""
+    if not select.select([sys.stdin], [], [], 0.02)[0]:
+        return None
+    return sys.stdin.readline().strip()
+
+
+def client(host, port):
+    """One round after the other, as standard input says: after `calm` some when nothing else goes on, after
+    `go` until `tell`. Then says how many these were, the usual time of a round in milliseconds then and when
+    it was calm, and the longest."""
+    conn = s.need_smc(s.connect(host, int(port)))
+    def not_told(_):
+        return told() is None
+    def until_calm(times):
         time.sleep(0.02)
+        return len(times) < CALM
+    calm = times = []
+    while (word := sys.stdin.readline().strip()) != "":
+        if word == "calm":
+            calm = timed_rounds(conn, until_calm)
+            s.say("calm")
+        elif word == "go":
+            times = timed_rounds(conn, not_told)
+            times += timed_rounds(conn, until_calm)
+            s.say("told", len(times), f"{statistics.median(calm):.1f}", f"{statistics.median(times):.1f}",
+                  int(max(times)))
     s.need_smc(conn)
     conn.shutdown(socket.SHUT_WR)
     s.equal("rest", b"", conn.recv(1))
-    s.say(rounds, int(worst * 1000))
 
 
-def guest(host, port, rounds):
-    """So many rounds; then says how the connection ends, or, before, why there is none."""
+def guest(host, port, rounds, ready):
+    """Waits until somebody listens, and connects. So many rounds; then says how the connection ends, or,
+    before, why there is none."""
+    end = time.monotonic() + 60
+    while not os.path.exists(ready):
+        if time.monotonic() > end:
+            raise AssertionError("nobody listens")
+        time.sleep(0.02)
     sock = s.real_blocking(s.smc_socket(host), 30)
     try:
         sock.connect((host, int(port)))

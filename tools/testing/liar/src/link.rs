@@ -59,6 +59,8 @@ pub(crate) enum Answer {
     After(Duration),
     /// Not at all.
     Never,
+    /// At once, with these flags as well.
+    With(u8),
 }
 
 /// Who we are on this link.
@@ -137,7 +139,10 @@ impl Link {
             qp,
             terms,
             far: None,
-            number: 0,
+            number: match terms.role {
+                Role::Client => 0,
+                Role::Server => 1,
+            },
             little: false,
             next_element: 0,
             next_send: 0,
@@ -233,6 +238,11 @@ impl Link {
                 }
                 Answer::After(time) => self.due.push((Instant::now() + time, reply)),
                 Answer::Never => {}
+                Answer::With(flags) => {
+                    let mut reply = reply;
+                    reply[3] |= flags;
+                    let _ = self.post(&reply);
+                }
             }
         }
         self.inbox.push(message);
@@ -341,6 +351,16 @@ impl Link {
             }
             _ => {}
         }
+        message
+    }
+
+    /// The end of the group: DELETE LINK for all of its links.
+    pub(crate) fn farewell(&self) -> Vec<u8> {
+        const ALL_ORDERLY: u8 = 0x60;
+        const PROGRAM: [u8; 4] = [0, 3, 0, 0];
+        let mut message = self.blank(kind::DELETE_LINK);
+        message[3] = ALL_ORDERLY;
+        message[5..9].copy_from_slice(&PROGRAM);
         message
     }
 

@@ -26,7 +26,7 @@ Steps of a script, one in a line. L is the name of a link, C that of a connectio
   wait C proposal|accept|confirm|decline[:CODE] [raw] [SECONDS]   raw: leaves the queue pair alone
   confirm L                         CONFIRM LINK and ADD LINK of a server
   llc L KIND [reply] [set=AT:HEX]... [len=N] [times=N] [vary=AT]  KIND also type:BYTE
-  answer L KIND now|never|MS        how requests of the other side are answered
+  answer L KIND now|never|MS|with:HEX   how requests of the other side are answered; flags to add
   await L KIND [reply] [set=AT:HEX]... [SECONDS]     an LLC message with these bytes comes
   cdc C [prod=CURSOR] [cons=CURSOR] [seq=+N|N] [token=N|C] [prod-flags=HEX] [state-flags=HEX]
       [len=N] [times=N]             CURSOR: +N, -N (bytes from where it is), WRAP:COUNT
@@ -34,12 +34,15 @@ Steps of a script, one in a line. L is the name of a link, C that of a connectio
   read C WHERE [len=N] [rkey=+N|C] [fails]
   put C N                           the first bytes of an echo, not announced yet
   echo C N [put=N]                  sends bytes and expects them back
+  claim C N                         tells of bytes that were never written; zeroes have to come back
   reflect C N                       so many bytes that come are sent back
   queue-pair L error|reset|gone
   expect C abort|rst|end|open [SECONDS]
+  expect C element-of|not-element-of D   whether the other side has given it the same element as D
   expect L down|up [SECONDS]
   canaries L                        unused elements of our RMB are untouched
   close C, fin C, rst C             orderly, or only TCP
+  leave                             DELETE LINK for all links of all groups that work
   sleep MS";
 
 /// A line of a script.
@@ -213,6 +216,12 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
             let len = number(&words.next()?)? as usize;
             world.put_echo(&conn, len)
         }
+        "claim" => {
+            let conn = words.next()?;
+            let len = number(&words.next()?)? as usize;
+            world.claim(&conn, len)
+        }
+        "leave" => world.leave(),
         "reflect" => {
             let conn = words.next()?;
             let len = number(&words.next()?)? as usize;
@@ -362,7 +371,11 @@ fn answer(world: &mut World, words: &mut Words) -> Result<(), String> {
     let answer = match words.next()?.as_str() {
         "now" => Answer::Now,
         "never" => Answer::Never,
-        time => Answer::After(milliseconds(time)?),
+        other => match other.strip_prefix("with:").map(hex).transpose()?.as_deref() {
+            Some([flags]) => Answer::With(*flags),
+            Some(_) => return Err("one byte of flags is wanted".into()),
+            None => Answer::After(milliseconds(other)?),
+        },
     };
     world.link(&name)?.answers.insert(kind, answer);
     Ok(())
@@ -497,6 +510,14 @@ fn queue_pair(world: &mut World, words: &mut Words) -> Result<(), String> {
 fn expect(world: &mut World, words: &mut Words) -> Result<(), String> {
     let name = words.next()?;
     let what = words.next()?;
+    if let "element-of" | "not-element-of" = what.as_str() {
+        let same = world.is_same_element(&name, &words.next()?)?;
+        return match (same, what == "element-of") {
+            (true, false) => Err("it is the same element".into()),
+            (false, true) => Err("it is another element".into()),
+            _ => Ok(()),
+        };
+    }
     let seconds = words.seconds(SOON)?;
     match what.as_str() {
         "abort" => world.until(seconds, "abort", |world| {

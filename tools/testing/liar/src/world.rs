@@ -492,7 +492,6 @@ impl World {
 
     /// The server's LLC messages of a first contact.
     pub(crate) fn confirm(&mut self, link: &str) -> Result<(), String> {
-        self.link(link)?.number = 1;
         let message = self.link(link)?.confirm_link(false);
         self.post(link, &message)?;
         self.wait_llc(link, kind::CONFIRM_LINK, true, SOON)?;
@@ -673,6 +672,60 @@ impl World {
                 None => Ok(came >= len && data.is_empty()),
             }
         })
+    }
+
+    /// Tells of so many bytes that were never written, and expects zeroes back.
+    pub(crate) fn claim(&mut self, name: &str, len: usize) -> Result<(), String> {
+        let cursors = self.conn(name)?.cursors.as_mut();
+        let cursors = cursors.ok_or("not connected yet")?;
+        if cursors.room() < len as u32 {
+            return Err("no room".into());
+        }
+        cursors.produce(len as u32);
+        self.announce(name)?;
+        let mut back = Vec::new();
+        self.until(SOON, "what was never written", |world| {
+            back.extend(world.take(name, len)?);
+            Ok(back.len() >= len)
+        })?;
+        match back.iter().position(|byte| *byte != 0) {
+            None => Ok(()),
+            Some(place) => Err(format!("byte {place} is {:#04x}", back[place])),
+        }
+    }
+
+    /// Whether two connections have the same element on the other side.
+    pub(crate) fn is_same_element(&mut self, name: &str, other: &str) -> Result<bool, String> {
+        let mut place = |name| -> Result<_, String> {
+            let theirs = self.conn(name)?.theirs.ok_or("not connected yet")?;
+            Ok((theirs.rkey, theirs.rmb, theirs.offset))
+        };
+        Ok(place(name)? == place(other)?)
+    }
+
+    /// Ends all groups that work, so that the other side need not find out.
+    pub(crate) fn leave(&mut self) -> Result<(), String> {
+        let working = |(_, peering): &(&String, &Peering)| {
+            peering.link.far.is_some() && peering.link.broken.is_none()
+        };
+        let names: Vec<_> = self
+            .links
+            .iter()
+            .filter(working)
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut sent = Vec::new();
+        for name in names {
+            let message = self.link(&name)?.farewell();
+            sent.push((self.post(&name, &message)?, name));
+        }
+        for (id, name) in sent {
+            if self.is_done(&name, id)? && self.link(&name)?.terms.role == Role::Client {
+                // The server's own last word.
+                self.wait_llc(&name, kind::DELETE_LINK, false, SOON)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the first bytes of an echo, and does not tell.
