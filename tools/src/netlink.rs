@@ -236,6 +236,25 @@ pub trait Source {
     fn route(&mut self, to: IpAddr) -> Result<Route, Error>;
 }
 
+/// What a family lists, as values.
+pub fn list<T>(
+    source: &mut dyn Source,
+    family: &'static str,
+    command: u8,
+    decode: fn(&[u8]) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Error> {
+    decoded(&source.dump(family, command)?, decode)
+}
+
+/// Messages as values.
+pub fn decoded<T>(
+    messages: &[Message],
+    decode: fn(&[u8]) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Error> {
+    let items = messages.iter().map(|message| decode(&message.attributes));
+    Ok(items.collect::<Result<_, _>>()?)
+}
+
 /// What comes to a multicast group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {

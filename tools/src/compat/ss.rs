@@ -3,7 +3,7 @@
 //! `smcss`: shows sockets. Columns stand where scripts expect them, the mode in the seventh.
 
 use crate::ctl::{Failure, Output};
-use crate::model::socket::{ConnectionInfo, Cursor, SocketInfo};
+use crate::model::socket::{ConnectionInfo, Cursor, DmbInfo, LinkInfo, SocketInfo};
 use crate::netlink::Source;
 use crate::uapi::{Mode, Role, State};
 use clap::Parser;
@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 const AFTER_HELP: &str = "\
 The mode is SMCR, SMCD, or TCP with the code of the reason; behind a slash comes
 the code that the peer gave. `smcctl sockets` says them in words.
+In the column Shutd, R and W stand for directions that are shut.
 
 Exit status: 0 success, 1 failure, 2 wrong usage, 3 smc_diag is not loaded";
 
@@ -22,23 +23,29 @@ pub struct Cli {
     /// Print version
     #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
-    /// Show all sockets, also those that listen or are not connected
+    /// Show all sockets, also those that listen or were never connected
     #[arg(short, long)]
     pub all: bool,
     /// Show listening sockets only
     #[arg(short, long, conflicts_with = "all")]
     pub listening: bool,
     /// Show buffers, cursors and flags too
-    #[arg(short, long)]
+    #[arg(
+        short,
+        long,
+        alias = "extended",
+        short_alias = 'e',
+        conflicts_with = "listening"
+    )]
     pub debug: bool,
     /// Do not shorten addresses
     #[arg(short = 'W', long)]
     pub wide: bool,
-    /// Show sockets that use SMC-D only
-    #[arg(short = 'D', long, conflicts_with = "smcr")]
+    /// Show sockets that use SMC-D only, and their buffers
+    #[arg(short = 'D', long, conflicts_with_all = ["smcr", "listening"])]
     pub smcd: bool,
     /// Show sockets that use SMC-R only, and their links
-    #[arg(short = 'R', long)]
+    #[arg(short = 'R', long, conflicts_with = "listening")]
     pub smcr: bool,
     /// Print JSON
     #[arg(short, long)]
@@ -47,14 +54,15 @@ pub struct Cli {
 
 const ADDRESS_WIDTH: usize = 23;
 
+const INIT: State = State(2);
+const LISTEN: State = State(10);
+
 impl Cli {
     fn wants(&self, socket: &SocketInfo) -> bool {
-        let listening = socket.state == State(10);
-        let idle = socket.state == State(2) || socket.state == State(7);
-        let state = if self.listening {
-            listening
-        } else {
-            self.all || !(listening || idle)
+        let state = match socket.state {
+            LISTEN => self.all || self.listening,
+            INIT => self.all,
+            _ => !self.listening,
         };
         let mode = (!self.smcd || socket.mode == Mode(2)) && (!self.smcr || socket.mode == Mode(0));
         state && mode
@@ -81,43 +89,68 @@ impl Cli {
         );
         if self.debug {
             text +=
-                " Shutd Token    Sndbuf   Rcvbuf   Peer     rxprod-Cursor rxcons-Cursor rxFlags \
+                " Shutd Token    Sndbuf   Rcvbuf   Peerbuf  rxprod-Cursor rxcons-Cursor rxFlags \
                      txprod-Cursor txcons-Cursor txFlags txprep-Cursor txsent-Cursor txfin-Cursor";
         }
         if self.smcr {
             text += " Role IB-device       Port Linkid GID                                      \
                      Peer-GID";
         }
+        if self.smcd {
+            text += " GID              Token            Peer-GID         Peer-Token       Linkid";
+        }
         text.trim_end().to_string() + "\n"
     }
 
     fn line(&self, socket: &SocketInfo) -> String {
         let mut text = format!(
-            "{:<14} {:05} {:07} {:<23} {:<23} {:04x} {:<4}",
+            "{:<14} {:05} {:07}",
             state(socket.state),
             socket.uid,
             socket.inode,
-            self.address(socket.local),
-            self.address(socket.peer),
-            socket.ifindex,
-            mode(socket),
         );
-        if self.debug {
-            if let Some(info) = &socket.connection {
-                text += &debug(socket, info);
-            }
+        if socket.state != INIT {
+            text += &format!(" {:<23}", self.address(socket.local));
         }
-        if self.smcr {
-            if let Some(link) = &socket.link {
-                let role = if link.role == Role(1) { "SERV" } else { "CLNT" };
-                text += &format!(
-                    " {role} {:<15} {:04x} {:<6x} {:<40} {}",
-                    link.device, link.port, link.link, link.gid, link.peer_gid
-                );
-            }
+        // Nothing else is decided before there is a connection.
+        if socket.state != INIT && socket.state != LISTEN {
+            let peer = self.address(socket.peer);
+            text += &format!(" {peer:<23} {:04x} {:<4}", socket.ifindex, mode(socket));
+            text += &self.details(socket);
         }
         text.trim_end().to_string() + "\n"
     }
+
+    fn details(&self, socket: &SocketInfo) -> String {
+        let shut = self.debug.then(|| shut(socket));
+        let connection = socket.connection.as_ref().filter(|_| self.debug);
+        let link = socket.link.as_ref().filter(|_| self.smcr);
+        let dmb = socket.dmb.as_ref().filter(|_| self.smcd);
+        [
+            shut,
+            connection.map(connection_columns),
+            link.map(link_columns),
+            dmb.map(dmb_columns),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn link_columns(link: &LinkInfo) -> String {
+    let role = if link.role == Role(1) { "SERV" } else { "CLNT" };
+    format!(
+        " {role} {:<15} {:02x}   {:02x}     {:<40} {}",
+        link.device, link.port, link.link, link.gid, link.peer_gid
+    )
+}
+
+fn dmb_columns(dmb: &DmbInfo) -> String {
+    format!(
+        " {:016x} {:016x} {:016x} {:016x} {:08x}",
+        dmb.gid, dmb.token, dmb.peer_gid, dmb.peer_token, dmb.group
+    )
 }
 
 fn state(state: State) -> String {
@@ -140,8 +173,13 @@ fn mode(socket: &SocketInfo) -> String {
     }
 }
 
-fn debug(socket: &SocketInfo, info: &ConnectionInfo) -> String {
-    let shut = |shut, mark| if shut { mark } else { '-' };
+fn shut(socket: &SocketInfo) -> String {
+    let receive = if socket.shut_receive { 'R' } else { '<' };
+    let send = if socket.shut_send { 'W' } else { '>' };
+    format!("  {receive}-{send} ")
+}
+
+fn connection_columns(info: &ConnectionInfo) -> String {
     let cursor = |cursor: Cursor| format!("{:04x}:{:08x}", cursor.wrap, cursor.count);
     let received = [info.rx_producer, info.rx_consumer].map(cursor).join(" ");
     let sent = [info.tx_producer, info.tx_consumer].map(cursor).join(" ");
@@ -149,9 +187,7 @@ fn debug(socket: &SocketInfo, info: &ConnectionInfo) -> String {
         .map(cursor)
         .join(" ");
     format!(
-        "  {}{}   {:08x} {:08x} {:08x} {:08x} {received} {:02x}:{:02x}   {sent} {:02x}:{:02x}   {buffer}",
-        shut(socket.shut_receive, 'R'),
-        shut(socket.shut_send, 'W'),
+        " {:08x} {:08x} {:08x} {:08x} {received} {:02x}:{:02x}   {sent} {:02x}:{:02x}   {buffer}",
         info.token,
         info.sndbuf,
         info.rmbe,

@@ -411,6 +411,17 @@ fn socket_block(socket: &SocketInfo) -> String {
         ));
         rows.push(("Role", link.role.to_string()));
     }
+    if let Some(dmb) = &socket.dmb {
+        rows.push(("Group", format!("{:08x}", dmb.group)));
+        rows.push((
+            "GIDs",
+            format!("{:016x}, peer {:016x}", dmb.gid, dmb.peer_gid),
+        ));
+        rows.push((
+            "Tokens",
+            format!("{:016x}, peer {:016x}", dmb.token, dmb.peer_token),
+        ));
+    }
     if let Some(info) = &socket.connection {
         let size = |size: u32| bytes(u64::from(size));
         let sizes = [info.sndbuf, info.rmbe, info.peer_rmbe].map(size);

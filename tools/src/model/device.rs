@@ -3,7 +3,7 @@
 //! RDMA devices.
 
 use crate::attr::Attrs;
-use crate::netlink::{Error, Malformed, Source};
+use crate::netlink::{list, Error, Malformed, Source};
 use crate::uapi::{command, nest, GEN_FAMILY};
 use serde::Serialize;
 
@@ -94,10 +94,6 @@ impl Device {
 
     /// All devices.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let messages = source.dump(GEN_FAMILY, command::GET_DEV_SMCR)?;
-        Ok(messages
-            .iter()
-            .map(|message| Self::decode(&message.attributes))
-            .collect::<Result<_, _>>()?)
+        list(source, GEN_FAMILY, command::GET_DEV_SMCR, Self::decode)
     }
 }

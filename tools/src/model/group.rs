@@ -3,7 +3,7 @@
 //! Link groups and links.
 
 use crate::attr::Attrs;
-use crate::netlink::{Error, Malformed, Source};
+use crate::netlink::{list, Error, Malformed, Source};
 use crate::uapi::{command, nest, BufferType, GroupType, LinkState, Os, Role, GEN_FAMILY};
 use serde::Serialize;
 
@@ -96,11 +96,7 @@ impl Group {
 
     /// All link groups.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let messages = source.dump(GEN_FAMILY, command::GET_LGR_SMCR)?;
-        Ok(messages
-            .iter()
-            .map(|message| Self::decode(&message.attributes))
-            .collect::<Result<_, _>>()?)
+        list(source, GEN_FAMILY, command::GET_LGR_SMCR, Self::decode)
     }
 }
 

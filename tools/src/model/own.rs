@@ -3,7 +3,7 @@
 //! What only the module smc_r has: rules, peers that use TCP, what is drained, and events.
 
 use crate::attr::Attrs;
-use crate::netlink::{ip, ip_bytes, push_attribute, Error, Malformed, Message, Source};
+use crate::netlink::{ip, ip_bytes, list, push_attribute, Error, Malformed, Message, Source};
 use crate::sys;
 use crate::uapi::own::{self, attr};
 use crate::uapi::{Failure, Reason, Side, OWN_FAMILY};
@@ -158,8 +158,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    fn decode(message: &Message) -> Result<Self, Malformed> {
-        let attrs = Attrs::parse(&message.attributes)?;
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(bytes)?;
         let address = address(&attrs)?;
         let length = attrs.u8(attr::PREFIX_LEN)?;
         let peer = address.map(|address| Prefix {
@@ -183,7 +183,7 @@ impl Rule {
 
     /// All rules, in their order.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        list(source, own::RULE_GET, Self::decode)
+        list(source, OWN_FAMILY, own::RULE_GET, Self::decode)
     }
 
     /// The attributes of a request to add it.
@@ -221,16 +221,6 @@ impl Rule {
     }
 }
 
-/// Asks for a list of the module's own family.
-fn list<T>(
-    source: &mut dyn Source,
-    command: u8,
-    decode: fn(&Message) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Error> {
-    let messages = source.dump(OWN_FAMILY, command)?;
-    Ok(messages.iter().map(decode).collect::<Result<_, _>>()?)
-}
-
 /// The address of a peer, who has to have one.
 fn peer_address(attrs: &Attrs<'_>) -> Result<IpAddr, Malformed> {
     address(attrs)?.ok_or_else(|| Malformed("peer without an address".into()))
@@ -250,8 +240,8 @@ pub struct PeerFallback {
 }
 
 impl PeerFallback {
-    fn decode(message: &Message) -> Result<Self, Malformed> {
-        let attrs = Attrs::parse(&message.attributes)?;
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(bytes)?;
         Ok(Self {
             address: peer_address(&attrs)?,
             side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
@@ -262,7 +252,7 @@ impl PeerFallback {
 
     /// The peers that the module remembers, the latest last.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        list(source, own::FALLBACK_GET, Self::decode)
+        list(source, OWN_FAMILY, own::FALLBACK_GET, Self::decode)
     }
 }
 
@@ -286,8 +276,8 @@ pub struct FailedPeer {
 }
 
 impl FailedPeer {
-    fn decode(message: &Message) -> Result<Self, Malformed> {
-        let attrs = Attrs::parse(&message.attributes)?;
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(bytes)?;
         Ok(Self {
             address: peer_address(&attrs)?,
             side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
@@ -301,7 +291,7 @@ impl FailedPeer {
 
     /// The peers that the module remembers, the latest last.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        list(source, own::PEER_GET, Self::decode)
+        list(source, OWN_FAMILY, own::PEER_GET, Self::decode)
     }
 
     /// Whether it is about connections to a port, or about all if none is given.
@@ -329,8 +319,8 @@ pub struct FailedHandshakes {
 }
 
 impl FailedHandshakes {
-    fn decode(message: &Message) -> Result<Self, Malformed> {
-        let attrs = Attrs::parse(&message.attributes)?;
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(bytes)?;
         Ok(Self {
             side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
             failure: Failure(attrs.u8(attr::FAILURE)?.unwrap_or_default()),
@@ -342,7 +332,7 @@ impl FailedHandshakes {
     /// All ways that there were; of client first, the most frequent first. None where the module is
     /// another one.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let mut failures = match list(source, own::FAILURE_GET, Self::decode) {
+        let mut failures = match list(source, OWN_FAMILY, own::FAILURE_GET, Self::decode) {
             Err(Error::NoFamily(_)) => Vec::new(),
             Err(Error::Kernel(errno, _)) if errno == sys::EOPNOTSUPP => Vec::new(),
             other => other?,
@@ -410,8 +400,8 @@ pub enum Drained {
 }
 
 impl Drained {
-    fn decode(message: &Message) -> Result<Self, Malformed> {
-        let attrs = Attrs::parse(&message.attributes)?;
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(bytes)?;
         if let Some(device) = attrs.text(attr::DEVICE) {
             let port = attrs.u8(attr::DEVICE_PORT)?.unwrap_or_default();
             return Ok(Drained::Port { device, port });
@@ -426,7 +416,7 @@ impl Drained {
 
     /// All of it.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        list(source, own::DRAIN_GET, Self::decode)
+        list(source, OWN_FAMILY, own::DRAIN_GET, Self::decode)
     }
 }
 
@@ -655,11 +645,7 @@ mod tests {
                 cgroup: Some(1 << 40),
             },
         ] {
-            let message = Message {
-                command: own::RULE_GET,
-                attributes: rule.attributes(),
-            };
-            assert_eq!(Rule::decode(&message), Ok(rule));
+            assert_eq!(Rule::decode(&rule.attributes()), Ok(rule));
         }
     }
 }

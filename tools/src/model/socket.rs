@@ -13,6 +13,7 @@ const MESSAGE_LEN: usize = 64;
 const CONNINFO: u16 = 1;
 const LGRINFO: u16 = 2;
 const SHUTDOWN: u16 = 3;
+const DMBINFO: u16 = 4;
 const FALLBACK: u16 = 5;
 
 /// A position in a ring.
@@ -141,6 +142,44 @@ impl LinkInfo {
     }
 }
 
+/// The memory buffers of an SMC-D connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DmbInfo {
+    /// Number of the link group.
+    pub group: u32,
+    /// GID of our device.
+    pub gid: u64,
+    /// GID of the peer's device.
+    pub peer_gid: u64,
+    /// Token of our buffer.
+    pub token: u64,
+    /// Token of the peer's buffer.
+    pub peer_token: u64,
+    /// The second half of our GID, where it has one.
+    pub gid_extension: u64,
+    /// The second half of the peer's GID.
+    pub peer_gid_extension: u64,
+}
+
+impl DmbInfo {
+    /// Kernels up to 6.6 do not tell the extensions.
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.len() < 40 {
+            return Err(short("memory buffers"));
+        }
+        let long = |at: usize| read(bytes, at).map_or(0, u64::from_ne_bytes);
+        Ok(Self {
+            group: read(bytes, 0).map_or(0, u32::from_ne_bytes),
+            peer_gid: long(8),
+            gid: long(16),
+            token: long(24),
+            peer_token: long(32),
+            peer_gid_extension: long(40),
+            gid_extension: long(48),
+        })
+    }
+}
+
 /// Why a socket uses TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Fallback {
@@ -181,6 +220,8 @@ pub struct SocketInfo {
     pub connection: Option<ConnectionInfo>,
     /// Its link, if it has one.
     pub link: Option<LinkInfo>,
+    /// Its buffers, if it uses SMC-D.
+    pub dmb: Option<DmbInfo>,
 }
 
 fn short(what: &str) -> Malformed {
@@ -247,6 +288,7 @@ impl SocketInfo {
                 .map(ConnectionInfo::decode)
                 .transpose()?,
             link: attrs.bytes(LGRINFO).map(LinkInfo::decode).transpose()?,
+            dmb: attrs.bytes(DMBINFO).map(DmbInfo::decode).transpose()?,
         })
     }
 
@@ -255,7 +297,9 @@ impl SocketInfo {
         // Family, then which attributes are wanted, then an id that nobody looks at.
         let mut request = [0; 52];
         request[0] = AF_SMC as u8;
-        request[3] = (1 << (CONNINFO - 1)) | (1 << (LGRINFO - 1));
+        request[3] = [CONNINFO, LGRINFO, DMBINFO]
+            .iter()
+            .fold(0, |bits, attr| bits | (1 << (attr - 1)));
         let messages = source.sockets(&request)?;
         Ok(messages
             .iter()

@@ -3,7 +3,7 @@
 //! The host as a whole, its EIDs and its pnet ids.
 
 use crate::attr::Attrs;
-use crate::netlink::{push_attribute, Error, Malformed, Source};
+use crate::netlink::{decoded, list, push_attribute, Error, Malformed, Source};
 use crate::uapi::{command, nest, pnet, GEN_FAMILY, PNET_FAMILY};
 use serde::Serialize;
 
@@ -113,6 +113,13 @@ pub struct PnetEntry {
     pub port: Option<u8>,
 }
 
+/// An id as the kernel keeps it, with a zero. The C implementation finds it under no other form.
+fn kept(id: &str) -> Vec<u8> {
+    let mut bytes = id.trim().to_ascii_uppercase().into_bytes();
+    bytes.push(0);
+    bytes
+}
+
 impl PnetEntry {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let attrs = Attrs::parse(bytes)?;
@@ -130,30 +137,22 @@ impl PnetEntry {
 
     /// The table.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let messages = source.dump(PNET_FAMILY, pnet::GET)?;
-        Ok(messages
-            .iter()
-            .map(|message| Self::decode(&message.attributes))
-            .collect::<Result<_, _>>()?)
+        list(source, PNET_FAMILY, pnet::GET, Self::decode)
     }
 
     /// The entries of an id.
     pub fn read(source: &mut dyn Source, id: &str) -> Result<Vec<Self>, Error> {
         let mut attributes = Vec::new();
-        let name = [id.as_bytes(), &[0]].concat();
-        push_attribute(&mut attributes, pnet::NAME, &name);
+        push_attribute(&mut attributes, pnet::NAME, &kept(id));
         let messages = source.query(PNET_FAMILY, pnet::GET, &attributes)?;
-        Ok(messages
-            .iter()
-            .map(|message| Self::decode(&message.attributes))
-            .collect::<Result<_, _>>()?)
+        decoded(&messages, Self::decode)
     }
 
     /// The attributes of a request to add the entry.
     pub fn attributes(&self) -> Vec<u8> {
         let terminated = |text: &str| [text.as_bytes(), &[0]].concat();
         let mut bytes = Vec::new();
-        push_attribute(&mut bytes, pnet::NAME, &terminated(&self.id));
+        push_attribute(&mut bytes, pnet::NAME, &kept(&self.id));
         if let Some(interface) = &self.interface {
             push_attribute(&mut bytes, pnet::ETHNAME, &terminated(interface));
         }
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!((entry.device, entry.port), (None, None));
 
         let entry = PnetEntry {
-            id: "N".into(),
+            id: " n1".into(),
             device: Some("rxe0".into()),
             ..PnetEntry::default()
         };
@@ -226,6 +225,7 @@ mod tests {
         assert_eq!(
             again,
             PnetEntry {
+                id: "N1".into(),
                 port: Some(1),
                 ..entry
             }

@@ -43,7 +43,7 @@ fn run(line: &str, width: Option<u16>) -> String {
     run_on(&mut Fake::default(), line, width).unwrap()
 }
 
-const LINES: [&str; 14] = [
+const LINES: [&str; 15] = [
     "smc_pnet",
     "smc_pnet -s net2",
     "smcss",
@@ -51,6 +51,7 @@ const LINES: [&str; 14] = [
     "smcss -l",
     "smcss -aW",
     "smcss -dR",
+    "smcss -eD",
     "smcr info show",
     "smcr linkgroup",
     "smcr -d linkgroup show 00000200",
@@ -95,11 +96,11 @@ fn modes_stand_where_scripts_look() {
 #[test]
 fn filters() {
     let count = |line: &str| run(line, None).lines().count() - 1;
-    assert_eq!(count("smcss -a"), 4);
-    assert_eq!(count("smcss"), 2);
+    assert_eq!(count("smcss -a"), 5);
+    assert_eq!(count("smcss"), 3);
     assert_eq!(count("smcss -l"), 1);
     assert_eq!(count("smcss -R"), 1);
-    assert_eq!(count("smcss -D"), 0);
+    assert_eq!(count("smcss -D"), 1);
     assert_eq!(count("smcr device show mlx5_0"), 2);
     assert_eq!(count("smcr dev show nothing"), 0);
     assert_eq!(count("smcr linkgroup link-show rxe_eth0"), 3);
@@ -121,7 +122,7 @@ fn changes_send_the_right_bytes() {
     ] {
         assert_eq!(run_on(&mut fake, line, None).unwrap(), "", "{line}");
     }
-    let name = || new().text(1, "net1");
+    let name = || new().text(1, "NET1");
     let want = [
         (2, name().text(2, "eth0").0),
         (2, name().text(3, "mlx5_0").u8(4, 2).0),
@@ -157,7 +158,13 @@ fn wrong_usage() {
             "{bad}"
         );
     }
-    for bad in ["smcss -D -R", "smcss -a -l", "smcss x"] {
+    for bad in [
+        "smcss -D -R",
+        "smcss -a -l",
+        "smcss -l -d",
+        "smcss -l -R",
+        "smcss x",
+    ] {
         assert!(
             ss::Cli::try_parse_from(bad.split_whitespace()).is_err(),
             "{bad}"

@@ -299,6 +299,13 @@ pub(crate) fn sockets() -> Vec<Vec<u8>> {
     let mut smc = new().u8(3, 2).u64(5, 0);
     push_attribute(&mut smc.0, 1, &info);
     push_attribute(&mut smc.0, 2, &link);
+    let mut dmb = vec![0; 8];
+    dmb[..4].copy_from_slice(&0x300u32.to_ne_bytes());
+    for value in [0xa2_u64, 0xa1, 0xb1, 0xb2, 0, 0xc1] {
+        dmb.extend(value.to_ne_bytes());
+    }
+    let mut smcd = new().u8(3, 3).u64(5, 0);
+    push_attribute(&mut smcd.0, 4, &dmb);
 
     let mut v6 = socket(
         1,
@@ -312,6 +319,7 @@ pub(crate) fn sockets() -> Vec<Vec<u8>> {
         socket(10, 0, (80, 0), new().u8(3, 0).u64(5, 0)),
         socket(1, 0, (80, 40000), smc),
         v6,
+        socket(7, 2, (81, 40001), smcd),
         socket(2, 0, (0, 0), new().u8(3, 0).u64(5, 0)),
     ]
 }
@@ -433,7 +441,7 @@ impl Source for Fake {
     }
 
     fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        assert_eq!((request.len(), request[0], request[3]), (52, 43, 3));
+        assert_eq!((request.len(), request[0], request[3]), (52, 43, 0b1011));
         Ok(match &self.damage {
             Some(damage) => sockets().into_iter().map(damage).collect(),
             None => sockets(),

@@ -102,11 +102,11 @@ fn filters() {
         let value: serde_json::Value = serde_json::from_str(&run(args, None)).unwrap();
         value["sockets"].as_array().unwrap().len()
     };
-    assert_eq!(count("-j sockets"), 4);
+    assert_eq!(count("-j sockets"), 5);
     assert_eq!(count("-j sockets --listening"), 1);
     assert_eq!(count("-j sockets --connected"), 2);
     assert_eq!(count("-j sockets --connected --mode tcp"), 1);
-    assert_eq!(count("-j sockets --mode smcd"), 0);
+    assert_eq!(count("-j sockets --mode smcd"), 1);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn changes_send_the_right_bytes() {
             PNET_FAMILY,
             2,
             new()
-                .text(1, "net1")
+                .text(1, "NET1")
                 .text(2, "eth0")
                 .text(3, "rxe0")
                 .u8(4, 2)
