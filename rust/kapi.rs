@@ -24,5 +24,6 @@ pub mod spinlock_bh;
 pub mod sysctl;
 pub mod tcp;
 pub mod tcp_option;
+pub mod trace;
 pub mod util;
 pub mod workqueue;

@@ -11,7 +11,8 @@ use core::net::IpAddr;
 
 use kapi::{
     genl::{Audience, Registration, Writer},
-    net::Net, //
+    net::Net,
+    trace, //
 };
 use kernel::prelude::*;
 use smc_proto::wire::Diagnosis;
@@ -26,6 +27,9 @@ use crate::{
 
 /// How events get out.
 pub(crate) type Outlet = Registration<OwnFamily>;
+
+/// A link that carried data (`enum smc_link_state`, as tools show it).
+const ACTIVE: i32 = 3;
 
 /// A first link is up, and the group can be used.
 pub(crate) fn group_added(group: &Group) {
@@ -50,6 +54,9 @@ pub(crate) fn link_up(group: &Group, link: &Link) {
 
 /// A link is down.
 pub(crate) fn link_down(group: &Group, link: &Link) {
+    trace::link_down(link, group, group.ns.cookie, ACTIVE, || {
+        link.path.device.name().padded()
+    });
     send(&group.ns, None, command::LINK_DOWN, |message| {
         put_link(message, group, link)
     });

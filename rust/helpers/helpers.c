@@ -23,5 +23,6 @@
 #include "route.c"
 #include "sock.c"
 #include "tcp.c"
+#include "trace.c"
 #include "uts.c"
 #include "workqueue.c"

@@ -25,6 +25,7 @@ use smc_proto::{
 use super::{close_tcp, with, Connection};
 use crate::{
     buffers::{Rmb, SendRing},
+    netns::Setting,
     socket::SmcSocket, //
 };
 
@@ -132,6 +133,13 @@ pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing
     ))
 }
 
+/// The RDMA device which carries the connection, padded with zeroes; empty if none does any more. May
+/// sleep.
+pub(crate) fn device_name(sk: &Sk<SmcSocket>) -> [u8; 64] {
+    let link = sk.conn.lock().as_ref().map(|conn| conn.link.clone());
+    link.map_or([0; 64], |link| link.path.device.name().padded())
+}
+
 /// Whether the peer has closed, so that nobody hears what the program sends, which has not shut
 /// anything.
 pub(crate) fn is_unheard(sk: &Sk<SmcSocket>) -> bool {
@@ -142,7 +150,9 @@ pub(crate) fn is_unheard(sk: &Sk<SmcSocket>) -> bool {
 /// Hands over `n` bytes that were copied to where [`begin_send`] said. Gives how many were taken.
 pub(crate) fn commit_send(sk: &Sk<SmcSocket>, n: usize, flags: SendFlags) -> usize {
     let n = u32::try_from(n).unwrap_or(u32::MAX);
+    let gather = sk.ns.setting(Setting::AutocorkingSize);
     with(sk, |connection| {
+        connection.core.set_gather(gather);
         (connection.core.send_commit(n, flags), Events::default())
     })
     .unwrap_or(0) as usize

@@ -78,6 +78,7 @@ pub(crate) use self::calls::{
     close,
     commit_recv,
     commit_send,
+    device_name,
     ends_at,
     is_drained,
     is_unheard,

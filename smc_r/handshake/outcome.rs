@@ -45,7 +45,7 @@ use crate::{
     group::Buffers,
     peers::Key,
     shown::Shown,
-    socket::{sk_state, Phase},
+    socket::{falls_back, sk_state, Phase},
     stats::Side, //
 };
 
@@ -166,7 +166,7 @@ impl Handshake {
         let address = self.tcp.peer_addr().ok();
         let address = address.and_then(|addr| Some((addr.ip()?, addr.port())));
         let sk = &self.sk;
-        sk.set_fallback(reason, peer);
+        falls_back(sk, reason, peer);
         sk.ns
             .fell_back(sk.net(), self.side(), reason, peer, address);
         // Options may have been set since the connect began.
@@ -189,7 +189,7 @@ impl Handshake {
             return false;
         }
         let reason = self.no_smc_reason();
-        sk.set_fallback(reason, None);
+        falls_back(sk, reason, None);
         let (peer, _) = tcp.peer();
         sk.ns.stats.fallback(self.side(), reason, Some(peer));
         sk.set_state(sk_state::ACTIVE);

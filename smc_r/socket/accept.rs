@@ -38,7 +38,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
+use super::{falls_back, sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
@@ -364,7 +364,7 @@ impl Listener {
         } else {
             Diagnosis::PEER_NOT_CAPABLE
         };
-        child.set_fallback(reason, None);
+        falls_back(&child, reason, None);
         owner
             .ns
             .fell_back(owner.net(), Side::Server, reason, None, Some(tcp.peer()));

@@ -23,7 +23,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{close, InnerEvents, News, Phase, SmcSocket};
+use super::{close, falls_back, InnerEvents, News, Phase, SmcSocket};
 use crate::{handshake::Handshake, peers::Key, stats::Side};
 
 /// `bind(2)`.
@@ -163,7 +163,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 pub(super) fn plain(sk: &Sk<SmcSocket>, reason: Diagnosis) -> Result<Arc<TcpSocket>> {
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::All);
-    sk.set_fallback(reason, None);
+    falls_back(sk, reason, None);
     sk.ns.fell_back(sk.net(), Side::Client, reason, None, None);
     sk.set_phase(Phase::Fallback);
     tcp.attach::<_, InnerEvents>(sk.into());

@@ -18,6 +18,8 @@ mod poll;
 mod recv;
 mod send;
 
+use core::ptr::NonNull;
+
 use kapi::{
     errno::{
         from_number,
@@ -46,6 +48,7 @@ use kapi::{
     },
     spinlock_bh::SpinLockBh,
     tcp::TcpSocket,
+    trace,
     workqueue::DelayedWork, //
 };
 use kernel::{
@@ -287,6 +290,15 @@ impl SmcSocket {
         self.peer_diagnosis
             .store(peer.map_or(0, |code| code.0), Relaxed);
     }
+}
+
+/// The connection becomes plain TCP, for a reason of ours and perhaps one of the peer. Any context up to
+/// softirq.
+pub(crate) fn falls_back(sk: &Sk<SmcSocket>, reason: Diagnosis, peer: Option<Diagnosis>) {
+    sk.set_fallback(reason, peer);
+    trace::fell_back(sk, sk.ns.cookie, reason.0, || {
+        sk.tcp().ok().map(|tcp| NonNull::from(&*tcp))
+    });
 }
 
 /// Whether an accelerated connection is one no more, as programs see it: both directions have ended.

@@ -12,6 +12,7 @@ use kapi::{
     },
     sock::{msg, Call, RecvMsg, Sk, SockLock, Timeo, RCV_SHUTDOWN},
     tcp::TcpSocket,
+    trace,
     util::spin_until, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
@@ -269,6 +270,7 @@ fn piece(
     if fault && copied == 0 {
         return Err(EFAULT);
     }
+    trace::received(sk, sk.ns.cookie, copied, || conn::device_name(sk));
     Ok(copied)
 }
 

@@ -11,6 +11,7 @@ use kapi::{
         ENOTCONN, //
     },
     sock::{msg, Call, Completion, SendMsg, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
+    trace,
     util::send_sigpipe, //
 };
 use kernel::prelude::*;
@@ -193,6 +194,9 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
     let taken = conn::commit_send(sk, copied, flags);
     match (copied, taken) {
         (0, _) => Err(EFAULT),
-        _ => Ok(Some(taken)),
+        _ => {
+            trace::sent(sk, sk.ns.cookie, taken, || conn::device_name(sk));
+            Ok(Some(taken))
+        }
     }
 }

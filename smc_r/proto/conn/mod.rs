@@ -319,6 +319,8 @@ pub struct Conn {
     cork: bool,
     more: bool,
     nodelay: bool,
+    /// So many bytes do not wait for a completion either.
+    gather: u32,
     /// Data up to here goes out in spite of a cork.
     push: u64,
 
@@ -409,6 +411,7 @@ impl Conn {
             cork: false,
             more: false,
             nodelay: false,
+            gather: u32::MAX,
             push: 0,
             received: Position::start(own),
             consumed: Position::start(own),

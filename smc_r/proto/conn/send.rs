@@ -183,6 +183,11 @@ impl Conn {
         }
     }
 
+    /// Small data waits for a completion until there are so many bytes of it: 0 for not at all.
+    pub fn set_gather(&mut self, bytes: u32) {
+        self.gather = bytes;
+    }
+
     /// Sets or clears `TCP_NODELAY`: while set, nothing waits for a completion.
     pub fn set_nodelay(&mut self, on: bool) {
         self.nodelay = on;
@@ -282,7 +287,7 @@ impl Conn {
         if self.is_corked() {
             return false;
         }
-        !busy || self.nodelay
+        !busy || self.nodelay || ready >= self.gather
     }
 
     /// Whether a small amount waits for the application to say more.

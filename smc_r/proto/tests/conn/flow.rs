@@ -74,6 +74,32 @@ fn nodelay_waits_for_nothing() {
 }
 
 #[test]
+fn small_data_is_gathered_up_to_a_limit() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_gather(100);
+    rig.send(10);
+    assert!(!rig.post().signal);
+    rig.send(10);
+    assert!(rig.post().signal);
+    // Now it waits for the completion, but not for ever.
+    rig.send(99);
+    rig.nothing_due();
+    rig.send(1);
+    let gathered = rig.post();
+    assert_eq!(gathered.data_len(), 100);
+    rig.conn.set_gather(0);
+    rig.send(1);
+    assert_eq!(rig.post().data_len(), 1);
+    // Who asks for it gets a cork.
+    let _ = rig.sent(&gathered);
+    rig.conn.set_cork(true);
+    rig.send(5);
+    rig.nothing_due();
+    rig.conn.set_cork(false);
+    assert_eq!(rig.post().data_len(), 5);
+}
+
+#[test]
 fn bulk_keeps_the_pipe_full() {
     let mut rig = Rig::new(65536, 0);
     assert_eq!(rig.send(65536), 65536);
