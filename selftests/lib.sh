@@ -54,6 +54,7 @@ show_state() {
 		ip netns pids "$ns" >/dev/null 2>&1 || continue
 		timeout 5 ip netns exec "$ns" ss -tanH 2>/dev/null | head -n 12 | sed "s/^/# $ns: /"
 		timeout 10 ip netns exec "$ns" smcctl stats 2>&1 | head -n 40 | sed "s/^/# $ns: /"
+		timeout 10 ip netns exec "$ns" smcctl faults 2>&1 | grep -v ' 0$' | sed "s/^/# $ns: /"
 		timeout 10 ip netns exec "$ns" smcctl groups 2>&1 | head -n 10 | sed "s/^/# $ns: /"
 	done
 	timeout 5 rdma resource 2>&1 | sed 's/^/# /'
@@ -294,6 +295,13 @@ counted() {
 # rxe_counter DEVICE NAME: of the device's own counters.
 rxe_counter() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/$2"; }
 
+# said client|server: what an end of a transfer has to say about its failure, and devices about theirs.
+said() {
+	grep -o '"errors":.*' "$TMP/$1.json" | head -c 600 || true
+	head -c 400 "$TMP/$1.err"
+	grep -Hs '[1-9]' /sys/class/infiniband/*/ports/1/hw_counters/retry_*exceeded_err | sed 's|.*infiniband/| |' || true
+}
+
 # qps DEVICE...: queue pairs of the kernel that are in use, without those that every device has.
 qps() {
 	local dev sum=0
@@ -333,9 +341,9 @@ xfer() {
 		--expect-mode "${XFER_MODE_B:-$mode}" "${client[@]}" \
 		>"$TMP/client.json" 2>"$TMP/client.err" || code=$?
 	[ $code -eq 0 ] || sleep 1
-	[ $code -eq 0 ] || fail "client ended with $code: $(head -c 400 "$TMP/client.json" "$TMP/client.err")"
+	[ $code -eq 0 ] || fail "client ended with $code: $(said client)"
 	wait $pid || code=$?
-	[ $code -eq 0 ] || fail "server ended with $code: $(head -c 400 "$TMP/server.json" "$TMP/server.err")"
+	[ $code -eq 0 ] || fail "server ended with $code: $(said server)"
 	# The kernel's own word for it, beside the sockets'.
 	[ "$mode" != smc ] || [ -n "${XFER_MODE_A:-}${XFER_MODE_B:-}" ] ||
 		at_least "connections counted as SMC" $((before + 1)) "$(counter "$B" smc)"
