@@ -9,10 +9,18 @@ use core::ptr::{self, NonNull};
 
 use kernel::prelude::*;
 
-use crate::{bindings, sock::{Sk, Socket}};
+use crate::{
+    bindings,
+    sock::{Sk, Socket}, //
+};
 
 /// A connection became plain TCP. `tcp` is its inner socket, named by its address.
-pub fn fell_back<P: Socket, T>(sk: &Sk<P>, net: u64, reason: u32, tcp: impl FnOnce() -> Option<NonNull<T>>) {
+pub fn fell_back<P: Socket, T>(
+    sk: &Sk<P>,
+    net: u64,
+    reason: u32,
+    tcp: impl FnOnce() -> Option<NonNull<T>>,
+) {
     // SAFETY: Reads a static key.
     if unsafe { bindings::trace_fallback_enabled() } {
         let tcp = tcp().map_or(ptr::null(), |tcp| tcp.as_ptr().cast_const());
