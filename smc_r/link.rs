@@ -271,7 +271,11 @@ impl Upcalls for Link {
     }
 
     fn failed(&self) {
-        self.group.link_failed(self.place);
+        // One that the group does not have, or not any more, concerns nobody but its maker.
+        let there = self.group.link(self.place);
+        if there.is_some_and(|there| core::ptr::eq(Arc::as_ptr(&there), self)) {
+            self.group.link_failed(self.place);
+        }
     }
 }
 

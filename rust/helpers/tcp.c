@@ -645,7 +645,8 @@ __rust_helper unsigned int rust_helper_tcp_syn_hook(void *priv, struct sk_buff *
 }
 
 /*
- * Classifies a packet at the local output hook. For a SYN-ACK, `req` is set as well. The owner lives as long as the packet.
+ * Classifies a packet at the local output hook. For a SYN-ACK, `req` is set as well. The owner lives
+ * as long as the packet.
  */
 __rust_helper enum kapi_syn_kind rust_helper_tcp_syn_kind(struct sk_buff *skb, u8 pf,
 							  struct sock **owner,

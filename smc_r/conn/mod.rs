@@ -299,11 +299,18 @@ impl Connection {
     /// Goes on on another link. What has not arrived over the old one is sent again. `conn` lock held.
     fn switch(&mut self, route: Route) -> Events {
         self.next = None;
+        self.take(route);
+        self.core.handle_failover()
+    }
+
+    /// Goes on on another link when nothing is under way, and so nothing to be sent again. The peer is not
+    /// told: a message that did could overtake, over the other link, those that it is about, which Linux
+    /// takes for a loss. `conn` lock held.
+    fn take(&mut self, route: Route) {
         self.link = route.seat;
         self.ring.map = route.map;
         self.peer.address = route.address;
         self.peer.rkey = route.rkey;
-        self.core.handle_failover()
     }
 
     /// What a move from `from` needs to know; `None` if it is not there any more.
@@ -341,7 +348,11 @@ impl Connection {
                 self.next = Some(route);
                 return events;
             }
-            events = self.switch(route);
+            if self.core.is_stalled() {
+                self.next = Some(route);
+            } else {
+                self.take(route);
+            }
         }
         while let Some(transmit) = self.core.poll_transmit() {
             let mut writes = [self.no_write(); MAX_WRITES];
@@ -577,17 +588,18 @@ pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
 /// The link `from` is down for good: a connection that is on it, or on its way to it, goes on on
 /// another one. Process context.
 pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
+    let mut from = from.clone();
     // On its way there: it stays where it is.
     with(sk, |connection| {
         let next = connection.next.as_ref();
-        if next.is_some_and(|next| Arc::ptr_eq(&next.seat, from)) {
+        if next.is_some_and(|next| Arc::ptr_eq(&next.seat, &from)) {
             connection.next = None;
         }
         ((), Events::default())
     });
-    let leaving = |sk: &SocketRef| sk.conn.lock().as_ref()?.leaving(from);
+    let leaving = |from: &Arc<Link>| sk.conn.lock().as_ref()?.leaving(from);
     let mut tried = Tried::default();
-    while let Some((group, ring, place)) = leaving(sk) {
+    while let Some((group, ring, place)) = leaving(&from) {
         let Some((link, token)) = group.refuge(&place.element, tried) else {
             // The end of a group is the end of its connections, and comes on its own.
             if !group.is_over() {
@@ -600,12 +612,17 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
             continue;
         };
         with(sk, |connection| {
-            if !Arc::ptr_eq(&connection.link, from) {
+            if !Arc::ptr_eq(&connection.link, &from) {
                 return ((), Events::default());
             }
             ((), connection.switch(route))
         });
-        return;
+        // Whoever was on it may have been moved before this one came.
+        if group.is_over() || group.is_link_up(&link) {
+            return;
+        }
+        link.shutdown();
+        from = link;
     }
 }
 

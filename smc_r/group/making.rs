@@ -165,7 +165,7 @@ impl Group {
 
     /// A port for a further link: one that no link is on, or if need be another one.
     fn choose_path(&self, spare_only: bool, peer: Option<Gid>) -> Option<Path> {
-        let mut paths = self.further_paths(peer);
+        let paths = self.further_paths(peer);
         let free = |path: &Path| !self.flow.lock().flow.is_port_taken(path.mac, path.gid);
         let spare = paths.iter().filter(|path| free(path)).count();
         if spare != 0 {
@@ -176,7 +176,7 @@ impl Group {
             };
             return paths.iter().filter(|path| free(path)).nth(choice).cloned();
         }
-        paths.pop().filter(|_| !spare_only)
+        paths.first().cloned().filter(|_| !spare_only)
     }
 
     fn further_paths(&self, peer: Option<Gid>) -> KVec<Path> {

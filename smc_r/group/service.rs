@@ -115,9 +115,6 @@ impl Group {
         if self.recheck.xchg(0, Relaxed) != 0 {
             self.check_addresses();
         }
-        if self.look_out.xchg(0, Relaxed) != 0 {
-            self.offer_port();
-        }
         loop {
             let (event, deadline) = {
                 let mut guard = self.flow.lock();
@@ -131,6 +128,8 @@ impl Group {
             };
             match event {
                 Some(event) => self.handle_event(event),
+                // Behind all that is urgent: this asks devices.
+                None if self.look_out.xchg(0, Relaxed) != 0 => self.offer_port(),
                 None => {
                     if let Some(deadline) = deadline {
                         let ms = ms_until(deadline);

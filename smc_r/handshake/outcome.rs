@@ -106,6 +106,11 @@ impl Handshake {
         .ok_or(EPROTO)?;
         core.set_several_links(true);
         let room = Connection::room()?;
+        // The key is for this link, and must not be filed under another one in its place.
+        let there = group.link(link.place);
+        if there.is_some_and(|there| !Arc::ptr_eq(&there, &link)) {
+            return Err(ENOTCONN);
+        }
         let place = group.claim(link.place, &peer.element).map_err(|_| EPROTO)?;
         let (Some(token), Some(element), Some(ring)) =
             (draft.token.take(), draft.element.take(), draft.ring.take())

@@ -133,8 +133,14 @@ impl Conn {
         self.want == Fin::None && self.rx_fin == Fin::Closed && !self.is_over()
     }
 
-    /// Whether something was posted that is not confirmed yet. Without, a connection may move to
-    /// another link which is better ([`Conn::handle_failover`]) although its own works.
+    /// Whether urgent data was written that the peer has not taken yet: its mark is in one message only,
+    /// which no other one may overtake.
+    pub fn is_stalled(&self) -> bool {
+        self.tx.stall.is_some()
+    }
+
+    /// Whether something was posted that is not confirmed yet. Without, and unless it is stalled
+    /// ([`Conn::is_stalled`]), a connection may move to another link although its own works.
     pub fn is_in_flight(&self) -> bool {
         !self.flight.is_empty()
     }
