@@ -13,6 +13,7 @@ mod world;
 
 use clap::Parser;
 use serde::Serialize;
+use smc_testing::peer::address;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,18 +47,6 @@ struct Cli {
     /// Say on standard error what is done and what comes
     #[arg(long)]
     trace: bool,
-}
-
-fn address(text: &str) -> Result<(Ipv4Addr, u8), String> {
-    let (address, bits) = text
-        .split_once('/')
-        .ok_or("the length of the prefix is missing")?;
-    let bits = bits
-        .parse()
-        .ok()
-        .filter(|bits| *bits <= 32)
-        .ok_or("the prefix is too long")?;
-    Ok((address.parse().map_err(|_| "not an IPv4 address")?, bits))
 }
 
 #[derive(Serialize)]

@@ -117,7 +117,8 @@ pub struct ServerArgs {
     pub common: Common,
 }
 
-fn address(text: &str) -> Result<(Ipv4Addr, u8), String> {
+/// An IPv4 address and the length of its prefix, written `ADDRESS/BITS`.
+pub fn address(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let (address, bits) = text
         .split_once('/')
         .ok_or("the length of the prefix is missing")?;
