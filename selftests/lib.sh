@@ -295,8 +295,8 @@ counted() {
 # rxe_counter DEVICE NAME: of the device's own counters.
 rxe_counter() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/$2"; }
 
-# said client|server: what an end of a transfer has to say about its failure, and devices about theirs.
-said() {
+# complaint client|server: what an end of a transfer has to say about its failure, and devices about theirs.
+complaint() {
 	grep -o '"errors":.*' "$TMP/$1.json" | head -c 600 || true
 	head -c 400 "$TMP/$1.err"
 	grep -Hs '[1-9]' /sys/class/infiniband/*/ports/1/hw_counters/retry_*exceeded_err | sed 's|.*infiniband/| |' || true
@@ -341,9 +341,9 @@ xfer() {
 		--expect-mode "${XFER_MODE_B:-$mode}" "${client[@]}" \
 		>"$TMP/client.json" 2>"$TMP/client.err" || code=$?
 	[ $code -eq 0 ] || sleep 1
-	[ $code -eq 0 ] || fail "client ended with $code: $(said client)"
+	[ $code -eq 0 ] || fail "client ended with $code: $(complaint client)"
 	wait $pid || code=$?
-	[ $code -eq 0 ] || fail "server ended with $code: $(said server)"
+	[ $code -eq 0 ] || fail "server ended with $code: $(complaint server)"
 	# The kernel's own word for it, beside the sockets'.
 	[ "$mode" != smc ] || [ -n "${XFER_MODE_A:-}${XFER_MODE_B:-}" ] ||
 		at_least "connections counted as SMC" $((before + 1)) "$(counter "$B" smc)"
