@@ -206,6 +206,10 @@ add_rxe_b() { ip netns exec "$B" rdma link add "rxeb${1:-0}" type rxe netdev "vb
 
 rxe_active() { rdma link show "$1/1" 2>/dev/null | grep -q 'state ACTIVE'; }
 
+# Packets go from B to A again. While a neighbour was sought in vain, which lasts longer than the card was down,
+# connect() of TCP fails with EHOSTUNREACH.
+until_reached() { until_true 20 inB ping -c 1 -W 1 "${1:-$A4}" >/dev/null || fail "${1:-$A4} is not reached"; }
+
 # Ends the test before it has begun.
 bail() {
 	echo "Bail out! $*"
