@@ -23,7 +23,7 @@ use smc_proto::{
 use super::{ConnToken, Group, Terms};
 use crate::{
     device::{Device, DeviceUpcalls, Path},
-    link::Link,
+    link::{Link, Seat},
     netns::Netns,
     path::Match, //
 };
@@ -69,7 +69,7 @@ impl Drop for FirstContact {
 /// What a server does about a Proposal.
 pub(crate) enum ServerChoice {
     /// Use this link of this group; the connection is counted in.
-    Subsequent(Arc<Group>, LinkIx, ConnToken),
+    Subsequent(Arc<Group>, Seat, ConnToken),
     /// A first contact with this peer is under way: look again when it is over.
     Wait(Arc<Group>),
     /// This group is new, and in the list already; the connection is counted in.
@@ -130,9 +130,9 @@ impl Groups {
                 }
                 return Ok(ServerChoice::Wait(group.clone()));
             }
-            if let Some(link) = group.fitting_link(*mac, *gid, path) {
+            if let Some(seat) = group.fitting_seat(*mac, *gid, path) {
                 if let Some(token) = group.add_connection() {
-                    return Ok(ServerChoice::Subsequent(group.clone(), link, token));
+                    return Ok(ServerChoice::Subsequent(group.clone(), seat, token));
                 }
             }
         }

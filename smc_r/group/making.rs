@@ -166,7 +166,7 @@ impl Group {
     /// A port for a further link: one that no link is on, or if need be another one.
     fn choose_path(&self, spare_only: bool, peer: Option<Gid>) -> Option<Path> {
         let paths = self.further_paths(peer);
-        let free = |path: &Path| !self.flow.lock().flow.is_port_taken(path.mac, path.gid);
+        let free = |path: &Path| self.is_port_free(path);
         let spare = paths.iter().filter(|path| free(path)).count();
         if spare != 0 {
             // Each in turn: the peer may have no way to some of them.
@@ -184,12 +184,21 @@ impl Group {
         path::further(devices, &self.first_path, peer, self.is_direct()).unwrap_or(KVec::new())
     }
 
+    /// Whether no link is on a port, also not with another address of it.
+    fn is_port_free(&self, path: &Path) -> bool {
+        let guard = self.flow.lock();
+        let is_taken = |path: &Path| guard.flow.is_port_taken(path.mac, path.gid);
+        let is_on_it = |link: &Arc<Link>| link.path.is_on(&path.device, path.port);
+        !is_taken(path)
+            && !self
+                .links()
+                .any(|link| is_on_it(&link) && is_taken(&link.path))
+    }
+
     /// Tells the LLC engine of a port that no link is on, if there is one.
     pub(super) fn offer_port(self: &Arc<Self>) {
-        let found = self.further_paths(None).into_iter().find(|path| {
-            let guard = self.flow.lock();
-            !guard.flow.is_port_taken(path.mac, path.gid)
-        });
+        let mut paths = self.further_paths(None).into_iter();
+        let found = paths.find(|path| self.is_port_free(path));
         if let Some(path) = found {
             self.with_flow(|flow, _, now| flow.hint(path.mac, path.gid, now));
         }

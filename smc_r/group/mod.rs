@@ -67,7 +67,7 @@ use crate::{
     device::Path,
     handshake::Handshake,
     link::{Cookie, Link},
-    netns::{Netns, Setting},
+    netns::{Netns, Setting, LINKS_V2},
     path,
     transport::{
         rc::Messages,
@@ -208,7 +208,7 @@ impl Terms {
                 |limits| limits.max_connections,
             ),
             max_links: limits.map_or_else(
-                || ns.setting_u8(Setting::MaxLinks),
+                || ns.setting_u8(Setting::MaxLinks).min(LINKS_V2),
                 |limits| limits.max_links,
             ),
         }
@@ -434,8 +434,9 @@ impl Group {
                 }
             }
         }
-        // What is for a link that has no room waits in line, as long as no other link has some.
-        while waiting == 0 || waiting < self.links().count() {
+        // What is for a link without room waits, and all that comes after it does: none is lost. The
+        // slots that are kept for these messages come free soon, or the link fails.
+        while waiting == 0 {
             let Some(send) = state.flow.poll_send_with(&OwnTable::new(&state.own)) else {
                 break;
             };

@@ -11,7 +11,13 @@ use smc_proto::{
 };
 
 use super::Group;
-use crate::{conn, device::Path, events, link::Link, socket::SocketRef};
+use crate::{
+    conn,
+    device::Path,
+    events,
+    link::{Link, Seat},
+    socket::SocketRef, //
+};
 
 /// Links that were tried in vain.
 #[derive(Clone, Copy, Default)]
@@ -41,9 +47,9 @@ impl Group {
         self.link(link).map_or(u32::MAX, |link| link.load())
     }
 
-    /// Server: the link for a new connection of a client, whose Proposal names a port, if a link
-    /// between that and our own port is there.
-    pub(super) fn fitting_link(&self, mac: Mac, gid: Gid, path: &Path) -> Option<LinkIx> {
+    /// Server: a seat on a link for a new connection of a client, whose Proposal names a port, if a
+    /// link between that and our own port is there. Who asks next finds the seat counted.
+    pub(super) fn fitting_seat(&self, mac: Mac, gid: Gid, path: &Path) -> Option<Seat> {
         let guard = self.flow.lock();
         let flow = &guard.flow;
         let fits = |link: &Arc<Link>| {
@@ -59,7 +65,8 @@ impl Group {
         if !self.links().any(|link| fits(&link)) {
             return None;
         }
-        flow.choose_link(|link| self.load(link))
+        let place = flow.choose_link(|link| self.load(link))?;
+        self.link(place).map(Seat::new)
     }
 
     /// The link with the least load on which the peer's buffer can be written, and its key there.

@@ -34,7 +34,7 @@ use crate::{
         Taken,
         Terms, //
     },
-    link::{Link, Seat},
+    link::Link,
     path,
 };
 
@@ -156,10 +156,10 @@ impl Handshake {
         let from = self.tcp.peer_addr().ok().and_then(|addr| addr.ip());
         draft.v2 = found.v2;
         match groups.choose_server(&self.sk.ns, proposal.peer_id, &found, from) {
-            Ok(ServerChoice::Subsequent(group, place, token)) => {
+            Ok(ServerChoice::Subsequent(group, seat, token)) => {
                 draft.v2 = found.v2.map(|v2| accept_subsequent(v2.eid));
-                draft.link = group.link(place);
-                draft.seat = draft.link.clone().map(Seat::new);
+                draft.link = Some((*seat).clone());
+                draft.seat = Some(seat);
                 draft.token = Some(token);
                 draft.group = Some((group, false));
             }
@@ -192,6 +192,10 @@ impl Handshake {
         else {
             return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
         };
+        // It may have gone while the peer was asked about an RMB: it is not too late for TCP.
+        if !first && !group.is_link_up(&link) {
+            return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
+        }
         if draft.ring.is_none() {
             match self.ring(&group, &link) {
                 Ok(ring) => draft.ring = Some(ring),
