@@ -9,7 +9,7 @@ import struct
 
 from . import raw
 from .connecting import limit
-from .harness import pattern
+from .harness import SIOCOUTQ, pattern
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 RESET = struct.pack("ii", 1, 0)
@@ -214,6 +214,8 @@ def accepted_after_its_end(t):
     client = t.socket()
     client.connect(listening.getsockname())
     client.send(b"hello")
+    t.has(listening, 1)
+    t.until(lambda: t.number(client, SIOCOUTQ) == 0)
     t.until(lambda: False, 0.2)
     client.setsockopt(SOL, socket.SO_LINGER, RESET)
     client.close()
@@ -332,6 +334,7 @@ def the_order_of_accept_and_resets(t):
         client = t.socket()
         client.connect(listening.getsockname())
         client.send(bytes([number]))
+        t.until(lambda: t.number(client, SIOCOUTQ) == 0)
         t.until(lambda: False, 0.2)
         if number == 1:
             client.close()

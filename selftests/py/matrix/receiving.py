@@ -216,8 +216,8 @@ def low_mark_wakes_poll(t):
     server.setsockopt(SOL, socket.SO_RCVLOWAT, 4)
     poll = select.poll()
     poll.register(server, select.POLLIN)
-    t.soon(client.send, b"ab", after=0.1)
-    t.soon(client.send, b"cd", after=0.5)
+    first = t.soon(client.send, b"ab", after=0.1)
+    t.soon(lambda: (first.join(), client.send(b"cd")), after=0.5)
     t.timed("poll", 0, 5, lambda: [event for _, event in poll.poll(4000)])
     t.do("lower", server.setsockopt, SOL, socket.SO_RCVLOWAT, 1)
     t.do("recv", server.recv, 10)
@@ -294,6 +294,15 @@ def recently(control):
     return said
 
 
+def stamping(t, client, server):
+    """Until what comes bears a time: the kernel begins to look at the clock a little after it was asked."""
+    def stamped():
+        client.send(b"?")
+        t.arrived(server, 1)
+        return server.recvmsg(10, 200)[1]
+    return t.until(stamped)
+
+
 def time_stamps(t):
     client, server = t.pair()
     client.send(b"before")
@@ -301,12 +310,10 @@ def time_stamps(t):
     for name, option in ("SO_TIMESTAMP", 29), ("SO_TIMESTAMPNS", 35), ("SO_TIMESTAMP_NEW", 63), \
             ("SO_TIMESTAMPNS_NEW", 64):
         t.do("set " + name, server.setsockopt, SOL, option, 1)
-        # The kernel begins to look at the clock a little later.
-        t.until(lambda: False, 0.5)
+        server.recv(6) if t.number(server, SIOCINQ) else None
+        stamping(t, client, server)
         client.send(b"abcd")
-        t.until(lambda: t.number(server, SIOCINQ) >= 4)
-        server.recv(6) if t.number(server, SIOCINQ) > 4 else None
-        t.until(lambda: t.number(server, SIOCINQ) == 4)
+        t.arrived(server, 4)
         t.do("peek " + name, lambda: recently(server.recvmsg(2, 200, raw.PEEK)[1]))
         t.do("recvmsg " + name, lambda: recently(server.recvmsg(2, 200)[1]))
         t.do("recvmsg, short " + name, lambda: recently(server.recvmsg(1, 20)[1]))
@@ -321,7 +328,7 @@ def stamps_of_software(t):
     client, server = t.pair()
     for option in 37, 65:
         t.do("set", server.setsockopt, SOL, option, 8 | 16)
-        t.until(lambda: False, 0.5)
+        stamping(t, client, server)
         client.send(b"abcd")
         t.arrived(server, 4)
         t.do("recvmsg", lambda: recently(server.recvmsg(10, 200)[1]))
@@ -334,6 +341,7 @@ def stamps_of_software(t):
 def stamps_and_what_is_left(t):
     client, server = t.pair()
     server.setsockopt(SOL, 29, 1)
+    stamping(t, client, server)
     server.setsockopt(TCP, TCP_INQ, 1)
     client.send(b"abcd")
     t.arrived(server, 4)

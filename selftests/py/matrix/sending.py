@@ -107,6 +107,7 @@ def many_messages(t):
     t.arrived(server, 3)
     t.do("waiting for one", raw.recvmmsg, server, [3, 3], raw.WAITFORONE)
     client.send(b"abc")
+    t.arrived(server, 3)
     t.soon(client.send, b"def", after=0.5)
     t.do("with a time", raw.recvmmsg, server, [3, 3, 3][:2], 0, 0.2)
     client.send(b"abc")
