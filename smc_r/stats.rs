@@ -442,9 +442,10 @@ impl Stats {
 
     /// A send call accepted `n` bytes.
     pub(crate) fn send_call(&self, n: usize) {
-        add(&self.here().tx_bytes, n as u64);
-        add(&self.here().tx_calls, 1);
-        self.tx().calls.count(n);
+        let here = self.blocks.here();
+        add(&here.counters.tx_bytes, n as u64);
+        add(&here.counters.tx_calls, 1);
+        here.tx.calls.count(n);
     }
 
     /// A send call is for `n` bytes, more than the smallest buffer holds.
@@ -481,15 +482,17 @@ impl Stats {
 
     /// A receive call delivered `n` bytes.
     pub(crate) fn recv_call(&self, n: usize) {
-        add(&self.here().rx_bytes, n as u64);
-        add(&self.here().rx_calls, 1);
-        self.rx().calls.count(n);
+        let here = self.blocks.here();
+        add(&here.counters.rx_bytes, n as u64);
+        add(&here.counters.rx_calls, 1);
+        here.rx.calls.count(n);
     }
 
     /// A chain with `n` bytes of data was posted.
     pub(crate) fn transmitted(&self, n: u32) {
-        add(&self.here().rdma_bytes, n.into());
-        add(&self.here().cdc_sent, 1);
+        let here = self.here();
+        add(&here.rdma_bytes, n.into());
+        add(&here.cdc_sent, 1);
     }
 
     /// LLC messages were discarded, or broke the protocol.

@@ -15,6 +15,7 @@ use super::{
     pd::Pd,
     queue::{
         Chain,
+        Completed,
         Context,
         MappingId,
         PostError,
@@ -75,7 +76,7 @@ pub trait Handler: Send + Sync + 'static {
     fn received(&self, message: &[u8]);
 
     /// A posted chain is done, or, unless `ok`, given up. Exactly once for each chain that was
-    /// posted, in that order.
+    /// posted, in that order, but that some of those that are [`quiet`](Chain::quiet) are left out.
     fn sent(&self, cookie: u64, ok: bool);
 
     /// Somebody was turned away with [`PostError::Busy`], and there are slots again.
@@ -539,11 +540,15 @@ impl<H: Handler> Connection<H> {
         // ended, is gone: by the invariant `live` is ours.
         let live = unsafe { (*self.live.get()).take() };
         if let Some(live) = &live {
-            // Only if the device did not complete what it had.
+            // What has no completion of its own, and all of it if the device did not complete what it had.
             loop {
                 let completed = self.queue.lock().complete();
                 match completed {
-                    Some(completed) => live.handler.sent(completed.cookie, false),
+                    Some(completed) => {
+                        if let Some(cookie) = completed.cookie {
+                            live.handler.sent(cookie, false);
+                        }
+                    }
                     None => break,
                 }
             }
@@ -579,7 +584,7 @@ impl<H: Handler> Connection<H> {
         let Some(slot) = Cqe::index(&self.send_cqes, cqe) else {
             return;
         };
-        // One, since the device completes in order; more if it left some out.
+        // Chains before it may have no completion of their own: the device goes by the order.
         let mut count = self.queue.lock().age(slot);
         while count > 0 {
             count -= 1;
@@ -587,9 +592,11 @@ impl<H: Handler> Connection<H> {
                 let mut queue = self.queue.lock();
                 (queue.complete(), queue.take_wanted())
             };
-            if let Some(completed) = completed {
-                drop(completed.source);
-                live.handler.sent(completed.cookie, ok);
+            if let Some(Completed { cookie, source }) = completed {
+                drop(source);
+                if let Some(cookie) = cookie {
+                    live.handler.sent(cookie, ok);
+                }
             }
             if room {
                 live.handler.room();

@@ -55,6 +55,8 @@ pub struct Chain<'a> {
     /// Fail rather than use one of the last slots, see
     /// [`Config::reserved`](super::Config::reserved).
     pub spare: bool,
+    /// Nobody waits for it: that it has been done need not be told, and hardly ever is.
+    pub quiet: bool,
 }
 
 /// Why nothing was posted.
@@ -71,7 +73,8 @@ pub enum PostError {
 /// A posted chain.
 #[derive(Clone, Copy)]
 struct Slot {
-    cookie: u64,
+    /// None if it has no completion of its own, and nobody is told of its end.
+    cookie: Option<u64>,
     source: Option<MappingId>,
     requests: u32,
     /// Its message is in the place for long ones.
@@ -97,6 +100,8 @@ pub(super) struct Source {
 /// - The slots from `first`, `used` of them, wrapping, are posted and not yet completed; each
 ///   counts in `chains` of its source, and a source with chains is there.
 /// - `credits` work requests can be posted without overflow of the send or completion queue.
+/// - At most `most_quiet` of the work requests posted last have no completion of their own, so that
+///   one comes whenever somebody was turned away.
 pub(super) struct SendQueue {
     qp: Option<NonNull<bindings::ib_qp>>,
     sending: bool,
@@ -108,6 +113,9 @@ pub(super) struct SendQueue {
     used: usize,
     credits: u32,
     reserved: usize,
+    /// Work requests posted since the last one that is going to be completed, and the most of them.
+    quiet: u32,
+    most_quiet: u32,
     /// Somebody was turned away with `Busy`.
     wanted: bool,
     /// A chain in flight has its message in the place for long ones.
@@ -137,7 +145,7 @@ pub(super) struct Context<'a> {
 
 /// What comes out of a completion.
 pub(super) struct Completed {
-    pub(super) cookie: u64,
+    pub(super) cookie: Option<u64>,
     /// To be dropped without the lock held.
     pub(super) source: Option<Mapping>,
 }
@@ -145,7 +153,7 @@ pub(super) struct Completed {
 impl SendQueue {
     pub(super) fn new(slots: usize, credits: u32, reserved: usize) -> Result<Self> {
         let slot = Slot {
-            cookie: 0,
+            cookie: None,
             source: None,
             requests: 0,
             long: false,
@@ -163,6 +171,10 @@ impl SendQueue {
             used: 0,
             credits,
             reserved,
+            quiet: 0,
+            // With no more than these under way `take_wanted` finds enough.
+            most_quiet: (credits.min(slots as u32) / 4)
+                .min(credits.saturating_sub((reserved + MAX_WRITES + 2) as u32)),
             wanted: false,
             long: false,
             sources: KVec::new(),
@@ -232,9 +244,29 @@ impl SendQueue {
         chain: &Chain<'_>,
         context: &Context<'_>,
     ) -> Result<(), PostError> {
+        // SAFETY: As for this function.
+        unsafe {
+            match chain.writes.len() {
+                0 | 1 => self.post_up_to::<1>(chain, context),
+                _ => self.post_up_to::<MAX_WRITES>(chain, context),
+            }
+        }
+    }
+
+    /// Posts a chain of at most `N` writes: most have one, and room for more would have to be cleared
+    /// each time.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::post`].
+    unsafe fn post_up_to<const N: usize>(
+        &mut self,
+        chain: &Chain<'_>,
+        context: &Context<'_>,
+    ) -> Result<(), PostError> {
         let count = chain.writes.len();
         let long = chain.message.len() > context.stride;
-        if count > MAX_WRITES || (long && chain.message.len() > context.long.1) {
+        if count > N || (long && chain.message.len() > context.long.1) {
             return Err(PostError::Invalid);
         }
         let qp = self.sending_qp().ok_or(PostError::Down)?;
@@ -275,8 +307,11 @@ impl SendQueue {
         };
         let mut send = pin_init::zeroed::<bindings::ib_send_wr>();
         send.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
-        send.send_flags = (bindings::ib_send_flags_IB_SEND_SIGNALED
-            | bindings::ib_send_flags_IB_SEND_SOLICITED) as c_int;
+        send.send_flags = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
+        let quiet = chain.quiet && self.quiet + requests <= self.most_quiet;
+        if !quiet {
+            send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
+        }
         if message.length <= self.inline {
             send.send_flags |= bindings::ib_send_flags_IB_SEND_INLINE as c_int;
             // Inline data is read by the CPU, so its address is the CPU's.
@@ -287,8 +322,8 @@ impl SendQueue {
         send.sg_list = &mut message;
         send.num_sge = 1;
 
-        let mut data = pin_init::zeroed::<[bindings::ib_sge; MAX_WRITES]>();
-        let mut writes = pin_init::zeroed::<[bindings::ib_rdma_wr; MAX_WRITES]>();
+        let mut data = pin_init::zeroed::<[bindings::ib_sge; N]>();
+        let mut writes = pin_init::zeroed::<[bindings::ib_rdma_wr; N]>();
         let mut head: *mut bindings::ib_send_wr = &mut send;
         if count > 0 {
             let source = chain.source.ok_or(PostError::Invalid)?;
@@ -333,7 +368,7 @@ impl SendQueue {
         }
         // INVARIANT: The slot is posted, its source and its work requests are counted.
         self.slots[next] = Slot {
-            cookie: chain.cookie,
+            cookie: (!quiet).then_some(chain.cookie),
             source,
             requests,
             long,
@@ -341,6 +376,8 @@ impl SendQueue {
         self.long |= long;
         self.used += 1;
         self.credits -= requests;
+        // INVARIANT: Checked above, or it is completed.
+        self.quiet = if quiet { self.quiet + requests } else { 0 };
         Ok(())
     }
 

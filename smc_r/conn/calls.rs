@@ -85,6 +85,25 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     }
 }
 
+/// How many bytes can be read, and whether no more will come once they are.
+pub(crate) fn readable(sk: &Sk<SmcSocket>) -> (usize, bool) {
+    match sk.conn.lock().as_ref() {
+        Some(connection) => {
+            let core = &connection.core;
+            (core.readable() as usize, core.read_shut())
+        }
+        None => (0, true),
+    }
+}
+
+/// Whether a program can send now, or would be told that it cannot any more.
+pub(crate) fn may_send(sk: &Sk<SmcSocket>) -> bool {
+    match sk.conn.lock().as_ref() {
+        Some(connection) => connection.core.send_space() > 0 || connection.core.write_shut(),
+        None => true,
+    }
+}
+
 /// Bytes accepted and not known to have reached the peer.
 pub(crate) fn queued(sk: &Sk<SmcSocket>) -> usize {
     with(sk, |connection| {
@@ -186,12 +205,14 @@ pub(crate) fn ends_at(sk: &Sk<SmcSocket>, skip: usize) -> bool {
         .is_some_and(|connection| connection.core.ends_at(skip))
 }
 
-/// `n` bytes have been read.
-pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) {
+/// `n` bytes have been read. Gives whether a read ends here, as [`ends_at`] does.
+pub(crate) fn commit_recv(sk: &Sk<SmcSocket>, n: usize) -> bool {
     let n = u32::try_from(n).unwrap_or(u32::MAX);
     with(sk, |connection| {
-        (connection.core.recv_commit(n), Events::default())
-    });
+        connection.core.recv_commit(n);
+        (connection.core.ends_at(0), Events::default())
+    })
+    .unwrap_or(false)
 }
 
 /// Pushes out what waits for more.

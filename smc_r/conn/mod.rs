@@ -47,6 +47,7 @@ use smc_proto::{
         State,
         Ticket,
         Timer,
+        Transmit,
         Watch, //
     },
     group::{Element, PeerElement},
@@ -82,10 +83,12 @@ pub(crate) use self::calls::{
     ends_at,
     is_drained,
     is_unheard,
+    may_send,
     note_recv,
     note_send,
     push,
     queued,
+    readable,
     recv_urgent,
     set_oob_inline,
     shutdown_both,
@@ -173,6 +176,8 @@ pub(crate) struct Connection {
     /// Time at which the service work item is going to look, if that was arranged.
     armed: Option<u64>,
     messages: figures::Messages,
+    /// The state that others see.
+    shown: Option<State>,
     /// What TCP says about its end.
     tcp_error: Option<Error>,
     /// The connection lost its link, or may not use it any more: chains may still be on their way.
@@ -224,6 +229,7 @@ impl Connection {
             watch: Watch::new(),
             armed: None,
             messages: figures::Messages::new(),
+            shown: None,
             tcp_error: None,
             cut_off: false,
             tcp_reset: false,
@@ -263,7 +269,7 @@ impl Connection {
         if cdc.prod_flags.blocked {
             self.group.ns.stats.rx().own_full();
         }
-        let before = self.core.traffic().received;
+        let before = self.core.received();
         let (rmb, start) = (self.element.rmb(), self.element.offset());
         let events = self.core.handle_cdc(cdc, |at| {
             let mut byte = [0];
@@ -273,7 +279,7 @@ impl Connection {
                 .read(start.saturating_add(at as usize), &mut byte);
             byte[0]
         });
-        let with_data = self.core.traffic().received != before;
+        let with_data = self.core.received() != before;
         self.messages.received(with_data);
         events
     }
@@ -340,21 +346,26 @@ impl Connection {
         }
     }
 
+    /// What is to be posted next.
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        if self.next.is_some() {
+            self.core.poll_before_move()
+        } else {
+            self.core.poll_transmit()
+        }
+    }
+
     /// Posts whatever is due. `conn` lock held.
     fn pump(&mut self) -> Events {
         let mut events = Events::default();
         if let Some(route) = self.next.take() {
-            if self.core.is_in_flight() {
-                self.next = Some(route);
-                return events;
-            }
-            if self.core.is_stalled() {
-                self.next = Some(route);
-            } else {
+            if self.core.may_move() {
                 self.take(route);
+            } else {
+                self.next = Some(route);
             }
         }
-        while let Some(transmit) = self.core.poll_transmit() {
+        while let Some(transmit) = self.poll_transmit() {
             let mut writes = [self.no_write(); MAX_WRITES];
             let mut count = 0;
             for (to, from) in writes.iter_mut().zip(transmit.writes()) {
@@ -372,6 +383,7 @@ impl Connection {
                 message: &transmit.cdc.emit(),
                 cookie: Cookie::data(self.token, transmit.ticket.number()).into(),
                 class: Class::Data,
+                quiet: !transmit.signal,
             };
             let mut posted = self.link.post(&chain);
             if posted == Err(PostError::Busy) {
@@ -408,28 +420,35 @@ impl Connection {
         events
     }
 
-    /// When the socket's service work item has something to do, if ever.
+    /// When the socket's service work item has something to do, if ever. Asked after everything that
+    /// happens: without a timer, which is the rule, no clock is looked at.
     fn service_due(&mut self) -> Option<u64> {
-        let ms = now_ms();
+        let plain = self.core.is_flowing() && !self.core.is_awaiting();
+        if plain && self.timer.is_none() && self.overtaken_until.is_none() && !self.watch.is_on() {
+            return None;
+        }
         match self.core.timer() {
             None => self.timer = None,
             Some(timer) if self.timer.is_none_or(|(armed, _)| armed != timer) => {
-                self.timer = Some((timer, ms.saturating_add(timer.millis().into())));
+                self.timer = Some((timer, now_ms().saturating_add(timer.millis().into())));
             }
             Some(_) => {}
         }
         if self.core.is_done() || (self.core.reset_tcp() && !self.tcp_reset) {
-            return Some(ms);
+            return Some(now_ms());
         }
         if !self.core.is_awaiting() {
             self.overtaken_until = None;
         } else if self.overtaken_until.is_none() {
-            self.overtaken_until = Some(ms.saturating_add(OVERTAKEN_MS));
+            self.overtaken_until = Some(now_ms().saturating_add(OVERTAKEN_MS));
         }
         let timer = match (self.timer.map(|(_, at)| at), self.overtaken_until) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        if !self.watch.is_on() {
+            return timer;
+        }
         let watch = self.watch.deadline(&self.core, now());
         match (timer, watch.map(|at| at.as_millis())) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -464,11 +483,16 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
     let mut guard = sk.conn.lock();
     let connection = (*guard).as_mut()?;
     let (result, mut events) = action(connection);
-    merge(&mut events, connection.pump());
+    if connection.next.is_some() || !connection.core.is_idle() {
+        merge(&mut events, connection.pump());
+    }
     let state = connection.core.state();
     let error = connection.failure();
     let due = connection.arrange();
-    sk.set_state(state.number());
+    if connection.shown != Some(state) {
+        connection.shown = Some(state);
+        sk.set_state(state.number());
+    }
     // Before anything shows that the stream is over: readers have to find out why.
     if let Some(error) = error.filter(|_| sk.failure().is_none()) {
         sk.set_failure(error);
@@ -523,8 +547,9 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     let inline = sk.oob_inline();
     let settings = sk.tcp().map_or(Settings::default(), |tcp| tcp.settings());
     calls::show_sizes(sk, &connection);
-    *sk.conn.lock() = Some(connection);
+    // First: from then on it is set when it changes.
     sk.set_state(sk_state::ACTIVE);
+    *sk.conn.lock() = Some(connection);
     sk.set_phase(Phase::Accelerated);
     let early = group.connection_live(token, sk.clone());
     with(sk, |connection| {

@@ -204,6 +204,13 @@ pub struct Position {
 }
 
 impl Position {
+    /// A place in no ring, for where there is none yet.
+    pub(crate) const ZERO: Position = Position {
+        total: 0,
+        // INVARIANT: Below the size of any ring that has base 0.
+        cursor: Cursor { wrap: 0, count: 0 },
+    };
+
     /// The start of a stream in an unused ring.
     pub const fn start(ring: Geometry) -> Position {
         Position {

@@ -136,9 +136,7 @@ fn urgent(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let spin = sk.busy_poll();
     if spin != 0 && !message.nonblock() {
-        spin_until(spin, || {
-            conn::status(sk).readable != 0 || no_data(sk, 0).is_some()
-        });
+        spin_until(spin, || !matches!(look(sk, 0), News::None));
     }
     let mut lock = sk.lock();
     let len = message.len();
@@ -154,8 +152,8 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
         await_any(&mut lock, &mut timeo, skip)?;
     }
     while done < len {
-        let n = match piece(sk, message, len, skip, done) {
-            Ok(n) => n,
+        let (n, ends) = match piece(sk, message, len, skip, done) {
+            Ok(piece) => piece,
             // The program gave memory that cannot be written to: what came before that counts.
             Err(_) if done != 0 => break,
             Err(error) => return Err(error),
@@ -163,7 +161,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
         done += n;
         // A peek has no more than these, even if there is something behind the mark to wait for.
         let seen = if peek { skip.saturating_add(done) } else { 0 };
-        if done != 0 && conn::ends_at(sk, seen) {
+        if done != 0 && ends {
             break;
         }
         if n != 0 {
@@ -173,18 +171,16 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
         if done >= target {
             break;
         }
-        match no_data(sk, seen) {
-            // An error that cannot be returned now stays for the next call.
-            Some(Why::Failed) if done == 0 => return Err(take_failure(sk)),
-            Some(Why::Failed | Why::End) => break,
-            None => {}
-        }
-        let more = lock.wait_until(&mut timeo, |sk| {
-            let more = conn::status(sk).readable > seen || (done != 0 && conn::ends_at(sk, seen));
-            (more || no_data(sk, seen).is_some()).then_some(())
+        let news = lock.wait_until(&mut timeo, |sk| {
+            let news = look(sk, seen);
+            let ends = done != 0 && conn::ends_at(sk, seen);
+            (ends || !matches!(news, News::None)).then_some(news)
         });
-        match more {
-            Ok(()) => {}
+        match news {
+            Ok(News::Data | News::None) => {}
+            // An error that cannot be returned now stays for the next call.
+            Ok(News::Failed) if done == 0 => return Err(take_failure(sk)),
+            Ok(News::Failed | News::End) => break,
             Err(_) if done != 0 => break,
             Err(error) => return Err(error),
         }
@@ -196,13 +192,12 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 
 /// Who wants no bytes waits for some, as with TCP.
 fn await_any(lock: &mut SockLock<'_, SmcSocket>, timeo: &mut Timeo, skip: usize) -> Result {
-    let sk = lock.sk();
-    let there = |sk: &Sk<SmcSocket>| conn::status(sk).readable > skip;
-    lock.wait_until(timeo, |sk| {
-        (there(sk) || no_data(sk, skip).is_some()).then_some(())
+    let news = lock.wait_until(timeo, |sk| match look(sk, skip) {
+        News::None => None,
+        news => Some(news),
     })?;
-    match no_data(sk, skip) {
-        Some(Why::Failed) => Err(take_failure(sk)),
+    match news {
+        News::Failed => Err(take_failure(lock.sk())),
         _ => Ok(()),
     }
 }
@@ -227,21 +222,22 @@ fn tell(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>, done: usize) {
 }
 
 /// Copies what is there, up to `len` bytes with those that were `done` before; a peek begins `skip`
-/// bytes in. 0 if there is nothing. EFAULT if no byte of what is there could be copied.
+/// bytes in. 0 if there is nothing. EFAULT if no byte of what is there could be copied. Also tells
+/// whether a read that has some bytes ends here.
 fn piece(
     sk: &Sk<SmcSocket>,
     message: &mut RecvMsg<'_>,
     len: usize,
     skip: usize,
     done: usize,
-) -> Result<usize> {
+) -> Result<(usize, bool)> {
     let peek = message.flags() & msg::PEEK != 0;
     let skip = if peek { skip.saturating_add(done) } else { 0 };
     let Some((rmb, start, spans)) = conn::begin_recv(sk, skip, len.saturating_sub(done)) else {
-        return Ok(0);
+        return Ok((0, false));
     };
     if spans.is_empty() {
-        return Ok(0);
+        return Ok((0, done != 0 && conn::ends_at(sk, skip)));
     }
     let mut copied = 0;
     let mut fault = false;
@@ -261,44 +257,53 @@ fn piece(
             break;
         }
     }
-    conn::commit_recv(sk, if peek { 0 } else { copied });
-    if peek {
+    let ends = if peek {
+        conn::commit_recv(sk, 0);
         sk.peeked(copied);
+        conn::ends_at(sk, skip.saturating_add(copied))
     } else {
         sk.unpeeked(copied);
-    }
+        conn::commit_recv(sk, copied)
+    };
     if fault && copied == 0 {
         return Err(EFAULT);
     }
     trace::received(sk, sk.ns.cookie, copied, || conn::device_name(sk));
-    Ok(copied)
+    Ok((copied, ends))
 }
 
-/// Why there is no data and will be none.
-enum Why {
+/// What a reader finds.
+enum News {
+    /// Nothing yet.
+    None,
+    /// More than what has been seen.
+    Data,
     /// The peer has sent everything, or the program has shut this direction.
     End,
     /// The socket has an error.
     Failed,
 }
 
-/// Whether it is in vain to wait for more than the `seen` bytes that are there, and why.
+/// Whether there is more than the `seen` bytes, or it is in vain to wait for that, and why.
 ///
 /// A stream that was cut off does not end: readers are told of that once, even if a writer has been
 /// given the socket's error before.
-fn no_data(sk: &Sk<SmcSocket>, seen: usize) -> Option<Why> {
+fn look(sk: &Sk<SmcSocket>, seen: usize) -> News {
     // First of all: whatever shows an end has noted before whether the stream was cut off.
     let shut = sk.shutdown_mask() & RCV_SHUTDOWN != 0;
-    let status = conn::status(sk);
-    if status.readable > seen {
+    let (readable, read_shut) = conn::readable(sk);
+    if readable > seen {
         // It has just come, and stands before whatever came with it.
-        return None;
+        return News::Data;
     }
     let cut = sk.cut_told.load(Relaxed) == 0 && sk.failure().is_some();
     if sk.err() != 0 || cut {
-        return Some(Why::Failed);
+        News::Failed
+    } else if shut || (read_shut && readable == 0) {
+        News::End
+    } else {
+        News::None
     }
-    (shut || status.eof).then_some(Why::End)
 }
 
 /// The error for a reader: the socket's, or why the stream was cut off.

@@ -105,8 +105,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
             Ok(None) => {
                 sk.ns.stats.tx().own_full();
                 let room = lock.wait_until(&mut timeo, |sk| {
-                    let status = conn::status(sk);
-                    (status.writable || status.write_shut || sk.err() != 0).then_some(())
+                    (conn::may_send(sk) || sk.err() != 0).then_some(())
                 });
                 match room {
                     Ok(()) => {}

@@ -90,7 +90,7 @@ pub(crate) enum Class {
 }
 
 /// Posted at once: writes from one ring, then a message. The peer sees the message after the
-/// data. One completion for all of it.
+/// data. At most one completion for all of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Chain<'a> {
     /// The source of the writes; must be a map of this transport.
@@ -102,6 +102,8 @@ pub(crate) struct Chain<'a> {
     /// Comes back in [`Upcalls::sent`].
     pub(crate) cookie: u64,
     pub(crate) class: Class,
+    /// Nobody waits for its end: [`Upcalls::sent`] need not be called for it.
+    pub(crate) quiet: bool,
 }
 
 impl<'a> Chain<'a> {
@@ -113,6 +115,7 @@ impl<'a> Chain<'a> {
             message,
             cookie,
             class: Class::Control,
+            quiet: false,
         }
     }
 }
@@ -150,8 +153,9 @@ pub(crate) trait Upcalls: Send + Sync {
     /// A message came. An empty one is a bare wake-up.
     fn received(&self, message: &[u8]);
 
-    /// A chain is done, or given up. Exactly once for each one that was posted, in that order.
-    /// `ok` means that the peer's adapter has acknowledged it.
+    /// A chain is done, or given up. Exactly once for each one that was posted, in that order, but
+    /// that some of those that are [`quiet`](Chain::quiet) are left out. `ok` means that the peer's
+    /// adapter has acknowledged it.
     fn sent(&self, cookie: u64, ok: bool);
 
     /// After [`PostError::Busy`] for [`Class::Data`]: slots are free again. Once for any number

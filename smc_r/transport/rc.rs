@@ -286,6 +286,7 @@ impl Transport for Rc {
                 message: chain.message,
                 cookie: chain.cookie,
                 spare: chain.class == Class::Data,
+                quiet: chain.quiet,
             })
             .map_err(|e| match e {
                 kapi::ib::PostError::Busy => PostError::Busy,

@@ -74,6 +74,15 @@ impl Conn {
         events
     }
 
+    /// Whether data just flows: there is no [`Conn::timer`], and neither [`Conn::is_done`] nor
+    /// [`Conn::reset_tcp`] is true.
+    #[inline]
+    pub fn is_flowing(&self) -> bool {
+        self.tx.state == State::Active
+            && self.tx.sent == Fin::None
+            && !(self.app_closed || self.reset_tcp || self.cork || self.more)
+    }
+
     /// The timer that has to run now. Compare after each call, and start the new one if it is
     /// another than before; after [`Conn::handle_timeout`] start it in any case.
     pub fn timer(&self) -> Option<Timer> {

@@ -5,8 +5,8 @@
 use super::state::Fin;
 use crate::cursor::Position;
 
-/// Transmits that may be outstanding at a time.
-pub const MAX_IN_FLIGHT: usize = 4;
+/// Transmits that may be outstanding at a time: a power of two.
+pub const MAX_IN_FLIGHT: usize = 8;
 
 /// Names one transmit of a connection, from posting to completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,67 +50,106 @@ pub(super) struct Record {
 ///
 /// # Invariants
 ///
-/// The slots in use come first, ordered by age.
+/// - `first < MAX_IN_FLIGHT` and `len <= MAX_IN_FLIGHT`. In use are the `len` slots from `first` on,
+///   around the end, ordered by age.
+/// - `signalled` of them have `signal`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flight {
-    slots: [Option<Record>; MAX_IN_FLIGHT],
+    slots: [Record; MAX_IN_FLIGHT],
+    first: usize,
+    len: usize,
+    signalled: usize,
 }
 
 impl Flight {
+    /// What an unused slot holds.
+    const UNUSED: Record = Record {
+        ticket: Ticket(0),
+        end: Position::ZERO,
+        seq: 0,
+        fin: Fin::None,
+        urgent: None,
+        signal: false,
+    };
+
     pub(super) const fn new() -> Flight {
         Flight {
-            slots: [None; MAX_IN_FLIGHT],
+            slots: [Flight::UNUSED; MAX_IN_FLIGHT],
+            first: 0,
+            len: 0,
+            signalled: 0,
         }
     }
 
+    /// The place of the record that is so much younger than the oldest.
+    const fn place(&self, age: usize) -> usize {
+        self.first.wrapping_add(age) % MAX_IN_FLIGHT
+    }
+
+    /// The records, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.slots.iter().flatten()
+        (0..self.len).filter_map(|age| self.slots.get(self.place(age)))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.iter().count()
+        self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.slots, [None, ..])
+        self.len == 0
     }
 
     pub(super) fn is_full(&self) -> bool {
-        matches!(self.slots, [.., Some(_)])
+        self.len >= MAX_IN_FLIGHT
     }
 
     /// Whether a completion is certain to be reported.
     pub(super) fn is_signalled(&self) -> bool {
-        self.iter().any(|r| r.signal)
+        self.signalled != 0
     }
 
     /// Adds the youngest record; dropped if there is no room, which callers exclude.
     pub(super) fn push(&mut self, record: Record) {
-        if let Some(slot) = self.slots.iter_mut().find(|s| s.is_none()) {
-            // INVARIANT: The first free slot follows the youngest record.
-            *slot = Some(record);
+        if self.is_full() {
+            return;
         }
+        let place = self.place(self.len);
+        if let Some(slot) = self.slots.get_mut(place) {
+            // INVARIANT: The first free slot follows the youngest record.
+            *slot = record;
+            self.len = self.len.saturating_add(1);
+            self.signalled = self.signalled.saturating_add(record.signal.into());
+        }
+    }
+
+    /// A record is no longer in use.
+    fn forget(&mut self, record: &Record) {
+        self.len = self.len.saturating_sub(1);
+        self.signalled = self.signalled.saturating_sub(record.signal.into());
     }
 
     /// Takes the oldest record out if it is `ticket` or older.
     pub(super) fn pop_up_to(&mut self, ticket: Ticket) -> Option<Record> {
-        let [first, rest @ ..] = self.slots;
-        let record = first.filter(|r| !r.ticket.after(ticket))?;
-        let [second, third, fourth] = rest;
-        // INVARIANT: The rest moves up by one.
-        self.slots = [second, third, fourth, None];
+        let record = *self.iter().next()?;
+        if record.ticket.after(ticket) {
+            return None;
+        }
+        // INVARIANT: The oldest goes.
+        self.first = self.place(1);
+        self.forget(&record);
         Some(record)
     }
 
     /// Takes the youngest record out if it is `ticket`.
     pub(super) fn pop_youngest(&mut self, ticket: Ticket) -> Option<Record> {
-        let slot = self.slots.iter_mut().rev().find(|s| s.is_some())?;
-        if slot.is_some_and(|r| r.ticket == ticket) {
-            // INVARIANT: The youngest is the last one in use.
-            slot.take()
-        } else {
-            None
+        let place = self.place(self.len.checked_sub(1)?);
+        let record = *self.slots.get(place)?;
+        if record.ticket != ticket {
+            return None;
         }
+        // INVARIANT: The youngest goes.
+        self.forget(&record);
+        Some(record)
     }
 
     pub(super) fn contains(&self, ticket: Ticket) -> bool {

@@ -293,12 +293,17 @@ pub struct Conn {
     /// Our element.
     own: Geometry,
     peer_token: AlertToken,
-    /// Most bytes of one transmit, and what is worth one while another is in flight.
+    /// Most bytes of one transmit: half of the smaller ring, so that the peer's application reads
+    /// one half while we write the other.
     chunk: u32,
+    /// What is worth a transmit while another is in flight.
+    worth: u32,
 
     tx: Tx,
-    /// The transmit that can still be taken back, and how things were before it.
-    undo: Option<(Ticket, Tx)>,
+    /// The transmit that can still be taken back.
+    undo: Option<Ticket>,
+    /// How things were before it.
+    before: Tx,
     ticket: Ticket,
     flight: flight::Flight,
     /// Posting is pointless until the connection has moved to another link.
@@ -368,36 +373,40 @@ impl Conn {
         let ring = Geometry::new(params.send_ring, 0)?;
         let peer = Geometry::new(params.peer_element, params.base)?;
         let own = Geometry::new(params.element, params.base)?;
-        let quarter = ring.capacity().min(peer.capacity()) / 4;
-        let mut chunk = quarter.clamp(1, MAX_CHUNK);
+        let capacity = ring.capacity().min(peer.capacity());
+        let mut chunk = (capacity / 2).clamp(1, MAX_CHUNK);
         if params.max_transmit > 0 {
             chunk = chunk.min(params.max_transmit);
         }
+        let worth = (capacity / 4).clamp(1, chunk);
+        let tx = Tx {
+            state: State::Active,
+            seq: 0,
+            written: Position::start(ring),
+            produced: peer.start(),
+            furthest: 0,
+            told: Position::start(own),
+            sent: Fin::None,
+            urgent: None,
+            repeat: None,
+            stall: None,
+            announced: false,
+            owe_update: false,
+            owe_message: false,
+            validate: false,
+            interactive: true,
+            prod_flags: ProdFlags::default(),
+            state_flags: StateFlags::default(),
+        };
         Some(Conn {
             ring,
             peer,
             own,
             peer_token: params.peer_token,
             chunk,
-            tx: Tx {
-                state: State::Active,
-                seq: 0,
-                written: Position::start(ring),
-                produced: peer.start(),
-                furthest: 0,
-                told: Position::start(own),
-                sent: Fin::None,
-                urgent: None,
-                repeat: None,
-                stall: None,
-                announced: false,
-                owe_update: false,
-                owe_message: false,
-                validate: false,
-                interactive: true,
-                prod_flags: ProdFlags::default(),
-                state_flags: StateFlags::default(),
-            },
+            worth,
+            tx,
+            before: tx,
             undo: None,
             ticket: Ticket(0),
             flight: flight::Flight::new(),

@@ -79,6 +79,7 @@ impl Transmit {
 
 impl Tx {
     /// End of the urgent data that is written next.
+    #[inline]
     fn next_mark(&self) -> Option<u64> {
         self.repeat.or(self.urgent)
     }
@@ -133,16 +134,25 @@ impl Conn {
         self.want == Fin::None && self.rx_fin == Fin::Closed && !self.is_over()
     }
 
-    /// Whether urgent data was written that the peer has not taken yet: its mark is in one message only,
-    /// which no other one may overtake.
-    pub fn is_stalled(&self) -> bool {
-        self.tx.stall.is_some()
+    /// Whether the connection may go on on another link now, although its own works: when nothing is
+    /// under way, and no urgent data was written that the peer has not taken yet. The mark of that is
+    /// in one message only, which no other one may overtake.
+    ///
+    /// Until then ask after everything that happens, and then, instead of [`Conn::poll_transmit`],
+    /// [`Conn::poll_before_move`].
+    pub fn may_move(&mut self) -> bool {
+        // There may be no completion on its way that would tell of the end of what is in flight.
+        self.sync_sent();
+        self.flight.is_empty() && self.tx.stall.is_none()
     }
 
-    /// Whether something was posted that is not confirmed yet. Without, and unless it is stalled
-    /// ([`Conn::is_stalled`]), a connection may move to another link although its own works.
-    pub fn is_in_flight(&self) -> bool {
-        !self.flight.is_empty()
+    /// What is to be posted next by a connection that is to move: one thing after the other, so that
+    /// a moment comes at which nothing is under way.
+    pub fn poll_before_move(&mut self) -> Option<Transmit> {
+        if self.flight.is_signalled() {
+            return None;
+        }
+        self.poll_transmit()
     }
 
     /// Whether all that was accepted, and what ends it, has been sent and confirmed: what a close
@@ -213,7 +223,7 @@ impl Conn {
 impl Conn {
     /// What is to be posted next, if anything.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        if self.down || self.flight.is_full() {
+        if self.is_idle() || self.down || self.flight.is_full() {
             return None;
         }
         if self.tx.validate {
@@ -226,11 +236,21 @@ impl Conn {
     /// Takes back the transmit that [`Conn::poll_transmit`] returned last, since it could not be
     /// posted. To be called before anything else is. It will be offered again.
     pub fn unpost(&mut self, ticket: Ticket) {
-        if let Some((last, tx)) = self.undo.take() {
-            if last == ticket && self.flight.pop_youngest(ticket).is_some() {
-                self.tx = tx;
-            }
+        if self.undo.take() == Some(ticket) && self.flight.pop_youngest(ticket).is_some() {
+            self.tx = self.before;
         }
+    }
+
+    /// Whether the peer knows everything, and [`Conn::poll_transmit`] need not be asked: so it is most of
+    /// the time.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.tx.written.total == self.committed.total
+            && self.tx.told.total == self.consumed.total
+            && self.tx.sent == self.want
+            && !self.tx.owe_message
+            && !self.tx.validate
+            && self.tx.next_mark().is_none()
     }
 
     /// Decides what the next transmit consists of.
@@ -287,7 +307,7 @@ impl Conn {
         if ready == 0 {
             return false;
         }
-        if self.tx.next_mark().is_some() || self.want > self.tx.sent || ready >= self.chunk {
+        if self.tx.next_mark().is_some() || self.want > self.tx.sent || ready >= self.worth {
             return true;
         }
         if self.is_corked() {
@@ -323,25 +343,19 @@ impl Conn {
 
     /// Makes a transmit of the plan.
     fn emit(&mut self, plan: &Plan) -> Transmit {
-        let before = self.tx;
+        let ticket = self.next_ticket();
+        let Tx {
+            sent,
+            interactive,
+            owe_message,
+            ..
+        } = self.tx;
         let busy = self.flight.is_signalled();
-        let (writes, count) = self.map_writes(plan.data);
+        let (writes, count) = self.advance(plan.data);
 
-        self.tx.seq = before.seq.wrapping_add(1);
-        self.tx.written = before.written.advance(self.ring, plan.data);
-        self.tx.produced = self.peer.advance(before.produced, plan.data);
-        self.tx.furthest = before.furthest.max(self.tx.written.total);
-
-        let mut urgent = None;
-        if self.tx.next_mark() == Some(self.tx.written.total) {
-            urgent = self.tx.repeat.take().or_else(|| self.tx.urgent.take());
-            self.tx.stall = urgent;
-            self.tx.announced = false;
-        }
+        let urgent = self.reach_mark();
         let pending = self.tx.next_mark().is_some() && self.tx.stall.is_none();
-        if pending {
-            self.tx.announced = true;
-        }
+        self.tx.announced |= pending;
         self.tx.prod_flags = ProdFlags {
             blocked: self.window() == 0 && plan.fin == Fin::None,
             urgent_pending: pending || urgent.is_some(),
@@ -349,7 +363,7 @@ impl Conn {
             ..ProdFlags::default()
         };
 
-        if plan.fin != before.sent {
+        if plan.fin != sent {
             self.step(if plan.fin == Fin::Done {
                 Event::SentDone
             } else {
@@ -358,12 +372,12 @@ impl Conn {
             self.tx.sent = plan.fin;
         }
         self.tx.state_flags = StateFlags {
-            done: matches!(plan.fin, Fin::Done | Fin::Closed) || before.sent == Fin::Done,
+            done: matches!(plan.fin, Fin::Done | Fin::Closed) || sent == Fin::Done,
             closed: plan.fin == Fin::Closed,
             aborted: plan.fin == Fin::Abort,
         };
 
-        if self.consumed.total != before.told.total {
+        if self.consumed.total != self.tx.told.total {
             self.tx.owe_update = false;
         }
         self.tx.told = self.consumed;
@@ -375,21 +389,52 @@ impl Conn {
         // A lone small piece in answer to the peer needs no completion of its own, as long as
         // enough of the ring and of the limit is left to get to one that has.
         let quiet = plan.data > 0
-            && before.interactive
+            && interactive
             && !busy
             && urgent.is_none()
-            && plan.fin == before.sent
-            && !before.owe_message
+            && plan.fin == sent
+            && !owe_message
             && self.send_unsent() == 0
             && self.ring_free() > self.ring.capacity() / 2
             && self.flight.len().saturating_add(1) < MAX_IN_FLIGHT;
         let cdc = self.message(self.tx.seq);
-        self.record(before, writes, count, cdc, urgent, !quiet)
+        self.record(ticket, cdc.seq, urgent, !quiet);
+        Transmit {
+            writes,
+            count,
+            cdc,
+            ticket,
+            signal: !quiet,
+        }
+    }
+
+    /// Moves on by the next message and `n` bytes, and says how they are to be written.
+    fn advance(&mut self, n: u32) -> ([Write; MAX_WRITES], u8) {
+        self.tx.seq = self.tx.seq.wrapping_add(1);
+        if n == 0 {
+            return Default::default();
+        }
+        let parts = self.map_writes(n);
+        self.tx.written = self.tx.written.advance(self.ring, n);
+        self.tx.produced = self.peer.advance(self.tx.produced, n);
+        self.tx.furthest = self.tx.furthest.max(self.tx.written.total);
+        parts
+    }
+
+    /// The end of urgent data, if all of it has been written now.
+    fn reach_mark(&mut self) -> Option<u64> {
+        if self.tx.next_mark() != Some(self.tx.written.total) {
+            return None;
+        }
+        let urgent = self.tx.repeat.take().or_else(|| self.tx.urgent.take());
+        self.tx.stall = urgent;
+        self.tx.announced = false;
+        urgent
     }
 
     /// The message that opens a new link.
     fn emit_validation(&mut self) -> Transmit {
-        let before = self.tx;
+        let ticket = self.next_ticket();
         self.tx.validate = false;
         let cdc = Cdc {
             prod: Default::default(),
@@ -401,7 +446,14 @@ impl Conn {
             state_flags: StateFlags::default(),
             ..self.message(self.confirmed_seq)
         };
-        self.record(before, Default::default(), 0, cdc, None, true)
+        self.record(ticket, cdc.seq, None, true);
+        Transmit {
+            writes: Default::default(),
+            count: 0,
+            cdc,
+            ticket,
+            signal: true,
+        }
     }
 
     fn message(&self, seq: u16) -> Cdc {
@@ -415,38 +467,41 @@ impl Conn {
         }
     }
 
-    fn record(
-        &mut self,
-        before: Tx,
-        writes: [Write; MAX_WRITES],
-        count: u8,
-        cdc: Cdc,
-        urgent: Option<u64>,
-        signal: bool,
-    ) -> Transmit {
+    /// The ticket of a transmit that begins. It can be taken back to how things are now.
+    fn next_ticket(&mut self) -> Ticket {
         self.ticket = Ticket(self.ticket.0.wrapping_add(1));
-        let ticket = self.ticket;
-        self.undo = Some((ticket, before));
+        self.undo = Some(self.ticket);
+        self.before = self.tx;
+        self.ticket
+    }
+
+    /// Notes a transmit until it is confirmed.
+    fn record(&mut self, ticket: Ticket, seq: u16, urgent: Option<u64>, signal: bool) {
         self.flight.push(Record {
             ticket,
             end: self.tx.written,
-            seq: cdc.seq,
+            seq,
             fin: self.tx.sent,
             urgent,
             signal,
         });
-        Transmit {
-            writes,
-            count,
-            cdc,
-            ticket,
-            signal,
-        }
     }
 
     /// Cuts the next `n` bytes at the ends of both rings.
     fn map_writes(&self, n: u32) -> ([Write; MAX_WRITES], u8) {
         let mut writes = [Write::default(); MAX_WRITES];
+        let ends =
+            (self.ring.to_end(self.tx.written.cursor)).min(self.peer.to_end(self.tx.produced));
+        if n <= ends {
+            // Most often in one piece.
+            let [first, ..] = &mut writes;
+            *first = Write {
+                from: self.tx.written.cursor.offset(),
+                to: self.tx.produced.offset(),
+                len: n,
+            };
+            return (writes, 1);
+        }
         let mut count = 0u8;
         let mut left = n;
         let mut from = self.tx.written;

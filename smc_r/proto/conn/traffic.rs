@@ -37,6 +37,11 @@ pub struct Traffic {
 }
 
 impl Conn {
+    /// Bytes that the peer wrote to our element: [`Traffic::received`] alone.
+    pub fn received(&self) -> u64 {
+        self.received.total
+    }
+
     /// Figures as of now.
     ///
     /// Completions are not asked for each time: call [`Conn::sync_sent`] first if it matters soon

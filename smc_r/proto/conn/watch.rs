@@ -69,9 +69,14 @@ impl Watch {
         self.tcp_ended = true;
     }
 
+    /// Whether anything is watched. If not, there is no [`Watch::deadline`].
+    pub fn is_on(&self) -> bool {
+        self.limit != 0 || self.tcp_ended
+    }
+
     /// When to look again, if ever.
     pub fn deadline(&mut self, conn: &Conn, now: Time) -> Option<Time> {
-        if self.limit == 0 && !self.tcp_ended {
+        if !self.is_on() {
             return None;
         }
         let awaited = self.limit != 0 && conn.is_sending();

@@ -35,6 +35,8 @@ pub struct Stream {
     element: Vec<u8>,
     /// The link of our direction.
     link: Option<LinkIx>,
+    /// The one on which it goes on as soon as it may.
+    next: Option<LinkIx>,
     /// Our hold on the peer's buffer.
     pub peer: Option<PeerElement>,
     accepted: u64,
@@ -88,6 +90,7 @@ impl Stream {
             ring: vec![0; size as usize],
             element: vec![0; size as usize],
             link: Some(LinkIx::FIRST),
+            next: None,
             peer: None,
             accepted: 0,
             read: 0,
@@ -100,19 +103,30 @@ impl World {
     fn load(&self, h: usize) -> impl Fn(LinkIx) -> u32 + '_ {
         move |link| {
             let on_it = self.hosts[h].streams.iter();
-            on_it.filter(|stream| stream.link == Some(link)).count() as u32
+            on_it
+                .filter(|stream| stream.next.or(stream.link) == Some(link))
+                .count() as u32
         }
     }
 
     /// Posts what the connections of a host have to send.
     pub fn post_streams(&mut self, h: usize) {
         for number in 0..self.hosts[h].streams.len() {
+            let stream = &mut self.hosts[h].streams[number];
+            if stream.next.is_some() && stream.conn.may_move() {
+                stream.link = stream.next.take();
+                stream.moves += 1;
+            }
             loop {
                 let stream = &mut self.hosts[h].streams[number];
                 let Some(link) = stream.link else {
                     break;
                 };
-                let Some(transmit) = stream.conn.poll_transmit() else {
+                let due = match stream.next {
+                    Some(_) => stream.conn.poll_before_move(),
+                    None => stream.conn.poll_transmit(),
+                };
+                let Some(transmit) = due else {
                     break;
                 };
                 let Some(qp) = self.qp_of(h, link) else {
@@ -194,8 +208,10 @@ impl World {
             self.complete(h, qp);
         }
         for number in 0..self.hosts[h].streams.len() {
-            if self.hosts[h].streams[number].link == Some(link) {
-                self.hosts[h].streams[number].link = None;
+            let stream = &mut self.hosts[h].streams[number];
+            stream.next = stream.next.filter(|next| *next != link);
+            if stream.link == Some(link) {
+                stream.link = None;
                 let next = self.hosts[h].flow.choose_link(self.load(h));
                 assert!(next.is_some() || !self.hosts[h].flow.is_usable());
                 self.move_stream(h, number, next);
@@ -206,19 +222,20 @@ impl World {
     fn move_stream(&mut self, h: usize, number: usize, to: Option<LinkIx>) {
         let stream = &mut self.hosts[h].streams[number];
         stream.link = to;
+        stream.next = None;
         stream.moves += 1;
         let _ = stream.conn.handle_failover();
     }
 
-    /// Spreads the connections over the links, as far as they have nothing in flight.
+    /// Spreads the connections over the links: each moves as soon as it may.
     pub fn rebalance(&mut self, h: usize) {
         while let Some((from, to)) = self.hosts[h].flow.rebalance(self.load(h)) {
-            let idle = self.hosts[h]
+            let on_it = self.hosts[h]
                 .streams
-                .iter()
-                .position(|stream| stream.link == Some(from) && !stream.conn.is_in_flight());
-            match idle {
-                Some(number) => self.move_stream(h, number, Some(to)),
+                .iter_mut()
+                .find(|stream| stream.link == Some(from) && stream.next.is_none());
+            match on_it {
+                Some(stream) => stream.next = Some(to),
                 None => break,
             }
         }
@@ -294,6 +311,7 @@ impl World {
                     let stream = &mut self.hosts[h].streams[number];
                     assert_eq!(stream.conn.error(), None, "connection {number}");
                     assert_eq!(stream.read, sent, "connection {number}: bytes are missing");
+                    assert_eq!(stream.next, None, "connection {number} has not moved");
                     if round == 0 {
                         let _ = stream.conn.close();
                     } else {

@@ -636,7 +636,9 @@ impl World {
                 if ok {
                     self.execute(h, number, peer, &post);
                     let qp = self.hosts[h].qps.get_mut(&number).unwrap();
-                    qp.completed.push_back((post.stream, post.transmit.ticket));
+                    if post.transmit.signal {
+                        qp.completed.push_back((post.stream, post.transmit.ticket));
+                    }
                 } else {
                     self.fail(h, number);
                 }

@@ -295,9 +295,9 @@ fn bulk_is_cheap() {
         world.expect_all_delivered();
         let [sender, reader] = &world.hosts;
         assert_eq!(reader.read, u64::from(BYTES));
-        // A quarter of a ring is 16 KiB: 64 of them, and at most as many consumer updates.
-        assert!(sender.messages <= 70, "{} messages", sender.messages);
-        assert!(reader.messages <= 70, "{} updates", reader.messages);
+        // Half a ring is 32 KiB: 32 of them, and at most as many consumer updates.
+        assert!(sender.messages <= 35, "{} messages", sender.messages);
+        assert!(reader.messages <= 35, "{} updates", reader.messages);
         assert!(sender.signals + reader.signals <= sender.messages + reader.messages);
         true
     });
