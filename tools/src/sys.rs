@@ -34,9 +34,21 @@ pub const EINVAL: i32 = 22;
 pub const NO_SMC_HINT: &str =
     "load the module with `modprobe smc_r` (or `modprobe smc` for the one of the kernel)";
 
-/// Whether an SMC socket can be created, which also loads the module if it can be loaded.
+/// Whether an SMC socket can be created, in either of the ways that there are, which also loads the module
+/// if it can be loaded. The error is that of the family.
 pub fn smc_available() -> io::Result<()> {
-    Socket::new(Domain::from(AF_SMC), Type::STREAM, Some(Protocol::from(0))).map(drop)
+    Socket::new(Domain::from(AF_SMC), Type::STREAM, Some(Protocol::from(0)))
+        .map(drop)
+        .or_else(|error| smc_over_ip().map_err(|_| error))
+}
+
+/// The protocol of SMC for sockets of IPv4 and IPv6.
+pub const IPPROTO_SMC: i32 = 256;
+
+/// Whether sockets of IPv4 can be SMC sockets, which also loads the module if it can be loaded.
+pub fn smc_over_ip() -> io::Result<()> {
+    let protocol = Protocol::from(IPPROTO_SMC);
+    Socket::new(Domain::IPV4, Type::STREAM, Some(protocol)).map(drop)
 }
 
 /// Name of the module that is loaded, or built in with parameters to see.

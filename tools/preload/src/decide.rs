@@ -14,20 +14,60 @@ pub(crate) const SMCPROTO_SMC: c_int = 0;
 /// Protocol of an `AF_SMC` socket that uses IPv6 addresses.
 pub(crate) const SMCPROTO_SMC6: c_int = 1;
 
-/// The SMC protocol that takes the place of the arguments given, or `None` if the call is not one
-/// for a TCP socket. The type, with its flags, stays as it is.
-pub(crate) fn replacement(family: c_int, kind: c_int, protocol: c_int) -> Option<c_int> {
+/// Protocol of SMC sockets of the families of IPv4 and IPv6.
+pub(crate) const IPPROTO_SMC: c_int = 256;
+
+/// The families and protocols that take the place of the arguments given, in the order in which they are
+/// to be tried, or `None` if the call is not one for a TCP socket. The type, with its flags, stays as it
+/// is.
+///
+/// Every implementation has the family of its own; the protocol is there from Linux 6.11 on, also where
+/// programs may use certain families only, such as services with `RestrictAddressFamilies`.
+pub(crate) fn replacements(
+    family: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> Option<[(c_int, c_int); 2]> {
     if kind & !(SOCK_NONBLOCK | SOCK_CLOEXEC) != SOCK_STREAM {
         return None;
     }
     if protocol != 0 && protocol != IPPROTO_TCP {
         return None;
     }
-    match family {
-        AF_INET => Some(SMCPROTO_SMC),
-        AF_INET6 => Some(SMCPROTO_SMC6),
-        _ => None,
+    let own = match family {
+        AF_INET => SMCPROTO_SMC,
+        AF_INET6 => SMCPROTO_SMC6,
+        _ => return None,
+    };
+    Some([(AF_SMC, own), (family, IPPROTO_SMC)])
+}
+
+/// What became of the tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// This descriptor is an SMC socket of this family.
+    Smc(c_int, c_int),
+    /// There is no SMC, for this reason; the program gets a TCP socket.
+    Tcp(c_int),
+    /// The program gets to see this error.
+    Failure(c_int),
+}
+
+/// Tries one after the other, until there is a socket or an error that is the program's to see. Where there
+/// is no SMC the error of the first one says why.
+pub(crate) fn first_of(
+    ways: [(c_int, c_int); 2],
+    mut create: impl FnMut(c_int, c_int) -> Result<c_int, c_int>,
+) -> Outcome {
+    let mut reason = None;
+    for (family, protocol) in ways {
+        match create(family, protocol) {
+            Ok(fd) => return Outcome::Smc(fd, family),
+            Err(error) if !unavailable(error) => return Outcome::Failure(error),
+            Err(error) => reason = reason.or(Some(error)),
+        }
     }
+    Outcome::Tcp(reason.unwrap_or(EAFNOSUPPORT))
 }
 
 /// Whether this failure of the SMC call means that SMC is not to be had here, so that the program
@@ -81,9 +121,37 @@ mod tests {
         for flags in [0, SOCK_NONBLOCK, SOCK_CLOEXEC, SOCK_NONBLOCK | SOCK_CLOEXEC] {
             for protocol in [0, IPPROTO_TCP] {
                 let kind = SOCK_STREAM | flags;
-                assert_eq!(replacement(AF_INET, kind, protocol), Some(0));
-                assert_eq!(replacement(AF_INET6, kind, protocol), Some(1));
+                let four = [(AF_SMC, 0), (AF_INET, 256)];
+                assert_eq!(replacements(AF_INET, kind, protocol), Some(four));
+                let six = [(AF_SMC, 1), (AF_INET6, 256)];
+                assert_eq!(replacements(AF_INET6, kind, protocol), Some(six));
             }
+        }
+    }
+
+    #[test]
+    fn the_second_way_is_for_a_family_that_is_not_to_be_had() {
+        let ways = [(AF_SMC, 1), (AF_INET6, 256)];
+        let run = |first: Result<c_int, c_int>, second: Result<c_int, c_int>| {
+            let mut tries = Vec::new();
+            let outcome = first_of(ways, |family, protocol| {
+                tries.push((family, protocol));
+                if family == AF_SMC {
+                    first
+                } else {
+                    second
+                }
+            });
+            assert_eq!(tries, ways[..tries.len()]);
+            (outcome, tries.len())
+        };
+        assert_eq!(run(Ok(5), Ok(6)), (Outcome::Smc(5, AF_SMC), 1));
+        assert_eq!(run(Err(EMFILE), Ok(6)), (Outcome::Failure(EMFILE), 1));
+        for errno in [EAFNOSUPPORT, EPERM, EACCES] {
+            assert_eq!(run(Err(errno), Ok(6)), (Outcome::Smc(6, AF_INET6), 2));
+            let neither = run(Err(errno), Err(EPROTONOSUPPORT));
+            assert_eq!(neither, (Outcome::Tcp(errno), 2));
+            assert_eq!(run(Err(errno), Err(ENOMEM)), (Outcome::Failure(ENOMEM), 2));
         }
     }
 
@@ -109,7 +177,7 @@ mod tests {
         ];
         for (family, kind, protocol) in cases {
             assert_eq!(
-                replacement(family, kind, protocol),
+                replacements(family, kind, protocol),
                 None,
                 "{family} {kind} {protocol}"
             );

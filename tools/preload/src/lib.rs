@@ -3,8 +3,9 @@
 //! `libsmc-preload.so`: gives a program SMC sockets where it asks for TCP sockets.
 //!
 //! The library replaces `socket()` of the C library. `AF_INET` and `AF_INET6` stream sockets with
-//! protocol 0 or `IPPROTO_TCP` become `AF_SMC` sockets; if the system has no SMC, the program gets
-//! the TCP socket it asked for.
+//! protocol 0 or `IPPROTO_TCP` become `AF_SMC` sockets, or, where the program may not use that family,
+//! such with the protocol `IPPROTO_SMC`; if the system has no SMC, the program gets the TCP socket it
+//! asked for.
 //!
 //! Environment, read once when the library is loaded:
 //!
@@ -29,7 +30,7 @@ mod decide;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use decide::AF_SMC;
+use decide::{Outcome, AF_SMC};
 use Piece::{Number, Text};
 
 static DEBUG: AtomicBool = AtomicBool::new(false);
@@ -150,24 +151,25 @@ fn set_buffer(fd: c_int, option: c_int, size: c_int) {
 /// None: any arguments may be passed. The function is `extern "C"` because C programs call it.
 #[cfg_attr(not(test), no_mangle)]
 pub extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let Some(smc) = decide::replacement(family, kind, protocol) else {
+    let Some(ways) = decide::replacements(family, kind, protocol) else {
         return plain(family, kind, protocol);
     };
     let saved = errno();
-    let fd = plain(AF_SMC, kind, smc);
-    let error = errno();
-    let outcome = if fd >= 0 {
+    let outcome = decide::first_of(ways, |family, protocol| {
+        let fd = plain(family, kind, protocol);
+        if fd >= 0 {
+            Ok(fd)
+        } else {
+            Err(errno())
+        }
+    });
+    if let Outcome::Smc(fd, _) = outcome {
         set_buffer(fd, libc::SO_SNDBUF, SNDBUF.load(Ordering::Relaxed));
         set_buffer(fd, libc::SO_RCVBUF, RCVBUF.load(Ordering::Relaxed));
-        Outcome::Smc(fd)
-    } else if decide::unavailable(error) {
-        Outcome::Tcp(error)
-    } else {
-        Outcome::Failure(error)
-    };
+    }
     report_call(family, kind, protocol, &outcome);
     match outcome {
-        Outcome::Smc(fd) => {
+        Outcome::Smc(fd, _) => {
             set_errno(saved);
             fd
         }
@@ -182,21 +184,15 @@ pub extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     }
 }
 
-/// What became of a call that asked for a TCP socket.
-enum Outcome {
-    /// This descriptor is an SMC socket.
-    Smc(c_int),
-    /// There is no SMC, for this reason; the program gets a TCP socket.
-    Tcp(c_int),
-    /// The program gets to see this error.
-    Failure(c_int),
-}
-
 fn report_call(family: c_int, kind: c_int, protocol: c_int, outcome: &Outcome) {
     let (text, number) = match *outcome {
-        Outcome::Smc(fd) => ("AF_SMC: descriptor ", fd),
+        Outcome::Smc(fd, AF_SMC) => ("AF_SMC: descriptor ", fd),
+        Outcome::Smc(fd, _) => (
+            "IPPROTO_SMC, since AF_SMC is not available: descriptor ",
+            fd,
+        ),
         Outcome::Tcp(error) => ("TCP, since AF_SMC is not available: errno ", error),
-        Outcome::Failure(error) => ("AF_SMC: errno ", error),
+        Outcome::Failure(error) => ("no socket of AF_SMC or IPPROTO_SMC: errno ", error),
     };
     report(&[
         Text("socket("),
