@@ -7,6 +7,7 @@
 
 use super::{Cli, Command, Failure, Output, PnetCommand, UeidCommand};
 use crate::ctl::own::RulesCommand;
+use crate::ctl::transparent::TransparentCommand;
 use crate::netlink::{Error, Source};
 use crate::sys;
 use clap::{Args, Parser};
@@ -73,10 +74,12 @@ fn parse(line: &str) -> Result<Option<Action>, String> {
         Command::Pnet(PnetCommand::List)
         | Command::Ueid(UeidCommand::List)
         | Command::Rules(RulesCommand::List)
+        | Command::Transparent(TransparentCommand::Status)
         | Command::HandshakeLimit { value: None } => {}
         Command::Pnet(_)
         | Command::Ueid(_)
         | Command::Rules(_)
+        | Command::Transparent(_)
         | Command::HandshakeLimit { .. } => {
             return Ok(Some(Action::Command(Box::new(cli.command))));
         }
@@ -190,6 +193,8 @@ mod tests {
             "rules add deny --port 80",
             "policy flush",
             "handshake-limit on",
+            "transparent on",
+            "transparent off --all",
             "drain -d rxe0",
             "sysctl rmem 65536",
             "sysctl net.smc.wmem 65536",
@@ -200,6 +205,8 @@ mod tests {
             "pnet list",
             "status",
             "handshake-limit",
+            "transparent",
+            "transparent status",
             "drain --list",
             "apply other",
             "nonsense",

@@ -10,6 +10,7 @@ pub mod status;
 pub mod steps;
 pub mod table;
 pub(crate) mod text;
+pub mod transparent;
 mod watch;
 pub mod why;
 
@@ -111,9 +112,18 @@ pub enum Command {
     /// Apply settings from a file, as at boot
     ///
     /// Each line is a command of smcctl that changes something (pnet, ueid, rules, drain,
-    /// handshake-limit), or `sysctl NAME VALUE` for a setting of net.smc. All lines are read before
+    /// transparent, handshake-limit), or `sysctl NAME VALUE` for a setting of net.smc. All lines are read before
     /// the first is carried out. What exists already counts as done.
     Apply(apply::ApplyArgs),
+    /// Make SMC sockets of all TCP sockets of a network namespace, without smc_run
+    ///
+    /// Turns on a small BPF program in the kernel, which stays until it is turned off or the host is
+    /// booted. It concerns all programs in the network namespace of the caller, also those without a C
+    /// library, and the sockets that they create with socket() from then on: a server that runs has to be
+    /// started again. Sockets of the kernel and of io_uring stay as they are. Turn it off before SMC is
+    /// unloaded for good: without it programs there could create no TCP sockets.
+    #[command(subcommand)]
+    Transparent(transparent::TransparentCommand),
     /// Show or set whether handshakes are limited under congestion
     HandshakeLimit {
         /// Set it; without this, show it
@@ -220,6 +230,10 @@ pub enum Failure {
     Value(String),
     /// Only root can do this.
     NotRoot(&'static str),
+    /// There are no SMC sockets.
+    NoSmc(io::Error),
+    /// The switch for TCP sockets.
+    Switch(smc_bpf::Error),
     /// The output cannot be written.
     Output(io::Error),
 }
@@ -233,6 +247,12 @@ impl From<Error> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure::Output(error)
+    }
+}
+
+impl From<smc_bpf::Error> for Failure {
+    fn from(error: smc_bpf::Error) -> Self {
+        Failure::Switch(error)
     }
 }
 
@@ -250,7 +270,10 @@ impl Failure {
         match (self, self.error()) {
             (_, Some(Error::NoFamily(_))) => EXIT_NOT_LOADED,
             (_, Some(Error::Kernel(sys::EPERM | sys::EACCES, _))) => EXIT_NOT_PERMITTED,
-            (Failure::NotRoot(_), _) => EXIT_NOT_PERMITTED,
+            (Failure::NotRoot(_) | Failure::Switch(smc_bpf::Error::NotPermitted(_)), _) => {
+                EXIT_NOT_PERMITTED
+            }
+            (Failure::NoSmc(_), _) => EXIT_NOT_LOADED,
             (Failure::Value(_), _) => 2,
             _ => EXIT_FAILURE,
         }
@@ -281,6 +304,8 @@ impl Failure {
         }
         match self {
             Failure::Refused(_, hint) => Some(hint),
+            Failure::NoSmc(_) => Some(sys::NO_SMC_HINT),
+            Failure::Switch(error) => Some(error.hint()),
             _ => None,
         }
     }
@@ -292,6 +317,8 @@ impl fmt::Display for Failure {
             Failure::Netlink(error) | Failure::Refused(error, _) => write!(f, "{error}")?,
             Failure::Value(message) => write!(f, "{message}")?,
             Failure::NotRoot(why) => write!(f, "not permitted: {why}\nhint: run it as root")?,
+            Failure::NoSmc(error) => write!(f, "no SMC socket can be created: {error}")?,
+            Failure::Switch(error) => write!(f, "{error}")?,
             Failure::Output(error) => write!(f, "output: {error}")?,
         }
         self.hint()
@@ -389,6 +416,7 @@ pub fn run(
         Command::Stats(args) => watch::run(args, source, output),
         Command::Ueid(command) => run_ueid(command, source, output),
         Command::Pnet(command) => run_pnet(command, source, output),
+        Command::Transparent(command) => transparent::run(command, output),
         Command::HandshakeLimit { value } => run_limit(*value, source, output),
         _ => show(command, source, output),
     }?;
