@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-#include <linux/bpf-cgroup.h>
 #include <linux/etherdevice.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
+#include <linux/security.h>
 #include <linux/skbuff.h>
 #include <linux/tcp.h>
 #include <net/checksum.h>
@@ -266,21 +266,7 @@ __rust_helper int rust_helper_tcp_may_connect(struct socket *sock, void *addr, i
 	return err;
 }
 
-/*
- * Programs of control groups for new sockets and for those that go; the core runs them for users'
- * sockets only.
- */
-__rust_helper int rust_helper_tcp_cgroup_create(struct sock *sk)
-{
-	return BPF_CGROUP_RUN_PROG_INET_SOCK(sk);
-}
-
-__rust_helper void rust_helper_tcp_cgroup_release(struct sock *sk)
-{
-	BPF_CGROUP_RUN_PROG_INET_SOCK_RELEASE(sk);
-}
-
-/* What such a program may have set. */
+/* What a program of a control group may have set when the inner socket was created. */
 __rust_helper void rust_helper_sk_copy_created(struct sock *to, const struct sock *from)
 {
 	/* The listener of a child may be locked. */
@@ -567,11 +553,17 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 	}
 }
 
-/* The same for a sock that is not locked. The listener of a child may be, by the caller. */
+/*
+ * The same for a sock that is not locked, and for a child its security label. The listener of a
+ * child may be locked, by the caller.
+ */
 __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
 					       bool lowat, bool child)
 {
 	lock_sock_nested(to, child ? SINGLE_DEPTH_NESTING : 0);
+	/* What TCP has given to the inner one: that of the listener, and who the peer is. */
+	if (child)
+		security_sk_clone(from, to);
 	rust_helper_sk_copy_options_locked(to, from, buffers, lowat, child);
 	release_sock(to);
 }

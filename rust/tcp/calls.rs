@@ -392,8 +392,9 @@ impl TcpSocket {
         unsafe { bindings::sk_copy_created(outer.as_ptr(), self.sk()) }
     }
 
-    /// Gives what a listener's `SOL_SOCKET` options have set, but for `SO_RCVLOWAT`, to the socket
-    /// above an accepted one, which nobody has locked; its listener may be locked.
+    /// Gives what a listener's `SOL_SOCKET` options have set, but for `SO_RCVLOWAT`, and the security
+    /// label to the socket above an accepted one, which nobody has locked or labelled before; its
+    /// listener may be locked.
     pub fn inherit_to<T: Socket>(&self, outer: &Sk<T>) {
         // SAFETY: Both socks exist; only the outer one is locked here.
         unsafe { bindings::sk_copy_options(outer.as_ptr(), self.sk(), true, false, true) }

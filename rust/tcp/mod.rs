@@ -5,8 +5,10 @@
 //! C headers: [`include/linux/net.h`](srctree/include/linux/net.h),
 //! [`include/net/tcp.h`](srctree/include/net/tcp.h)
 //!
-//! Such a socket holds its namespace as one of a user does: it may have data to deliver after it
-//! was closed. Its lock comes after the lock of the socket above, and before spin locks.
+//! Such a socket is one of the user in all but having a file: it holds its namespace, as it may have
+//! data to deliver after it was closed, and security modules judge and label it like the TCP sockets
+//! of the program that asked for it. Its lock comes after the lock of the socket above, and before
+//! spin locks.
 
 mod calls;
 mod events;
@@ -204,8 +206,6 @@ unsafe fn release(inner: NonNull<Inner>) {
     // SAFETY: By the requirements of this function, ours alone but for callbacks.
     let inner = unsafe { Pin::new_unchecked(KBox::from_raw(inner.as_ptr())) };
     inner.unhook();
-    // SAFETY: The socket is ours.
-    unsafe { bindings::tcp_cgroup_release(inner.sk()) };
     // SAFETY: The socket is ours, and nothing leads from it to `inner` any more.
     unsafe { bindings::sock_release(inner.sock.as_ptr()) };
 }
@@ -239,27 +239,22 @@ unsafe impl Send for TcpSocket {}
 unsafe impl Sync for TcpSocket {}
 
 impl TcpSocket {
-    /// Creates a socket, if programs of the caller's control group have nothing against that.
+    /// Creates a socket as one of the caller, with its security label, if security modules and
+    /// programs of its control group have nothing against that.
     pub fn create(net: &Net, family: Family) -> Result<Self> {
         let mut sock = ptr::null_mut();
         // SAFETY: The namespace exists; `sock` is valid for writes.
         to_result(unsafe {
-            bindings::sock_create_kern(
+            bindings::__sock_create(
                 net.as_ptr().cast(),
                 family.number().into(),
                 bindings::sock_type_SOCK_STREAM as c_int,
                 bindings::IPPROTO_TCP as c_int,
                 &mut sock,
+                0,
             )
         })?;
         let sock = NonNull::new(sock).ok_or(ENOMEM)?;
-        // SAFETY: A new socket that does not hold its namespace, as those of the kernel do not.
-        unsafe { bindings::sk_net_refcnt_upgrade((*sock.as_ptr()).sk.cast()) };
-        // SAFETY: The socket is ours.
-        to_result(unsafe { bindings::tcp_cgroup_create((*sock.as_ptr()).sk.cast()) }).inspect_err(
-            // SAFETY: As above; nobody else has it.
-            |_| unsafe { bindings::sock_release(sock.as_ptr()) },
-        )?;
         // SAFETY: The socket is ours, with callbacks of its own.
         unsafe { Self::adopt(sock, &pin_init::zeroed()) }
     }
@@ -348,8 +343,6 @@ impl TcpSocket {
             bindings::lock_sock(sk);
             bindings::tcp_unhook(sk, &events::OURS, saved);
             bindings::release_sock(sk);
-            // As in `release`: programs of control groups have seen it come.
-            bindings::tcp_cgroup_release(sk);
             bindings::sock_release(sock.as_ptr());
         }
     }
