@@ -54,8 +54,13 @@ pub enum SockAddr {
         /// The scope of the address, an interface index.
         scope_id: u32,
     },
-    /// `AF_UNSPEC`, whatever follows.
-    Unspec,
+    /// `AF_UNSPEC`. What follows matters to nobody but TCP's `bind(2)`.
+    Unspec {
+        /// What follows the family, as far as any address of TCP goes.
+        rest: [u8; LEN6 - 2],
+        /// How much of it there is.
+        len: usize,
+    },
     /// Another family.
     Other(u16),
 }
@@ -87,12 +92,23 @@ impl SockAddr {
         }
     }
 
+    /// `AF_UNSPEC` and nothing that follows: for `connect(2)` the end of a connection.
+    pub const UNSPEC: Self = SockAddr::Unspec {
+        rest: [0; LEN6 - 2],
+        len: 0,
+    };
+
+    /// Whether the family is `AF_UNSPEC`.
+    pub fn is_unspec(&self) -> bool {
+        matches!(self, SockAddr::Unspec { .. })
+    }
+
     /// The number of the family.
     pub fn family(&self) -> u16 {
         match *self {
             SockAddr::V4 { .. } => AF_INET,
             SockAddr::V6 { .. } => AF_INET6,
-            SockAddr::Unspec => AF_UNSPEC,
+            SockAddr::Unspec { .. } => AF_UNSPEC,
             SockAddr::Other(family) => family,
         }
     }
@@ -101,7 +117,7 @@ impl SockAddr {
     pub fn port(&self) -> u16 {
         match *self {
             SockAddr::V4 { port, .. } | SockAddr::V6 { port, .. } => port,
-            SockAddr::Unspec | SockAddr::Other(_) => 0,
+            SockAddr::Unspec { .. } | SockAddr::Other(_) => 0,
         }
     }
 
@@ -156,7 +172,10 @@ impl SockAddr {
         let (family, rest) = raw.split_first_chunk::<2>().ok_or(EINVAL)?;
         let family = u16::from_ne_bytes(*family);
         if family == AF_UNSPEC {
-            return Ok(SockAddr::Unspec);
+            let mut kept = [0; LEN6 - 2];
+            let len = rest.len().min(kept.len());
+            kept[..len].copy_from_slice(&rest[..len]);
+            return Ok(SockAddr::Unspec { rest: kept, len });
         }
         let port = |rest: &[u8]| rest.first_chunk().map(|p| u16::from_be_bytes(*p));
         let word = |at: usize| {
@@ -214,7 +233,11 @@ impl SockAddr {
                 rest[22..26].copy_from_slice(&scope_id.to_ne_bytes());
                 Ok(LEN6)
             }
-            SockAddr::Unspec => Ok(LEN4),
+            SockAddr::Unspec { rest: kept, len } => {
+                let kept = kept.get(..len).ok_or(EINVAL)?;
+                rest[..len].copy_from_slice(kept);
+                Ok(2 + len)
+            }
             SockAddr::Other(_) => Err(errno::EAFNOSUPPORT),
         }
     }

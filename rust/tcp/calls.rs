@@ -102,7 +102,7 @@ impl TcpSocket {
     pub fn connect(&self, addr: &SockAddr) -> Result<Connect> {
         let mut raw = RawAddr::new();
         let len = addr.emit(&mut raw)?;
-        if *addr != SockAddr::Unspec {
+        if !addr.is_unspec() {
             // SAFETY: The socket exists; the address is of that length.
             to_result(unsafe {
                 bindings::tcp_may_connect(self.sock(), raw.as_mut_ptr(), len as c_int)
@@ -128,7 +128,7 @@ impl TcpSocket {
     /// Dissolves the connection, or what there is of it, so that the socket can be used again.
     pub fn disconnect(&self) -> Result {
         let suspended = self.inner().suspend();
-        let result = self.connect(&SockAddr::Unspec).map(|_| ());
+        let result = self.connect(&SockAddr::UNSPEC).map(|_| ());
         if suspended {
             self.inner().resume();
         }

@@ -41,7 +41,7 @@ pub(super) fn bind(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Result {
     let mut lock = sk.lock();
     let mut unfinished = EINPROGRESS;
-    if *addr == SockAddr::Unspec {
+    if addr.is_unspec() {
         return close::dissolve(lock);
     }
     match sk.phase() {
