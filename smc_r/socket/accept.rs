@@ -38,7 +38,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{falls_back, sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
+use super::{falls_back, recv, sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
@@ -265,12 +265,9 @@ impl Listener {
         self.queue.lock().deferred.get(place).cloned()
     }
 
-    /// Whether a child that was decided is to be held back, and until when.
-    fn defers(&self, child: &Sk<SmcSocket>) -> Option<u64> {
-        // TCP itself has waited for the data of the others.
-        if child.phase() != Phase::Accelerated {
-            return None;
-        }
+    /// Until when a child that was decided is to be held back, if it is. TCP has only waited for the
+    /// messages of the rendezvous, plain TCP or not.
+    fn defers(&self) -> Option<u64> {
         let owner = self.owner.lock().clone()?;
         let seconds = owner.tcp().ok()?.defer_accept();
         (seconds != 0).then(|| now_ms().saturating_add(u64::from(seconds).saturating_mul(1000)))
@@ -401,7 +398,7 @@ impl Listener {
     /// A child's rendezvous ended: `ok` children become acceptable, others vanish. Process context,
     /// without the child's socket lock.
     pub(crate) fn decided(self: &Arc<Self>, child: &SocketRef, ok: bool) {
-        let deferred = if ok { self.defers(child) } else { None };
+        let deferred = if ok { self.defers() } else { None };
         if deferred.is_some() {
             // From now on it tells us of data; what is there already is seen below.
             *child.deferred_by.lock() = Some(self.clone());
@@ -444,6 +441,11 @@ impl Listener {
 
 /// Whether a child has what one that was held back waits for: data, an end or an error.
 fn has_news(child: &Sk<SmcSocket>) -> bool {
+    if child.phase() == Phase::Fallback {
+        return child
+            .tcp()
+            .is_ok_and(|tcp| recv::plain_has_news(child, &tcp));
+    }
     let status = conn::status(child);
     status.readable != 0 || status.urgent || status.eof || status.over
 }

@@ -15,7 +15,7 @@ use kapi::{
 };
 use kernel::sync::{atomic::Relaxed, Arc};
 
-use super::{Phase, SmcSocket, SocketRef};
+use super::{tell_listener, Phase, SmcSocket, SocketRef};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Tag type: the forwarder.
@@ -35,6 +35,7 @@ impl tcp::Events<SocketRef> for InnerEvents {
             Phase::Fallback => {
                 urgent(sk, tcp);
                 sk.wake_readable();
+                tell_who_defers(sk);
             }
             Phase::Idle | Phase::Dead => {}
         }
@@ -75,6 +76,7 @@ impl tcp::Events<SocketRef> for InnerEvents {
                     sk.shown_error.store(error, Relaxed);
                 }
                 sk.wake_error();
+                tell_who_defers(sk);
             }
             Phase::Idle | Phase::Listening | Phase::Dead => {}
         }
@@ -101,8 +103,16 @@ fn urgent(sk: &SocketRef, tcp: &TcpSock) {
     }
 }
 
+/// A listener may hold back what has become plain TCP, until something comes.
+fn tell_who_defers(sk: &SocketRef) {
+    if !sk.has_file() {
+        tell_listener(sk);
+    }
+}
+
 /// The same for the signals that go with a change of its state.
 fn fallback_changed(sk: &SocketRef, tcp: &TcpSock) {
+    tell_who_defers(sk);
     let shut = tcp.shutdown_mask();
     match tcp.state() {
         tcp_state::ESTABLISHED => sk.wake_connected(),

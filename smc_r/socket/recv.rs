@@ -70,6 +70,38 @@ fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> 
     result
 }
 
+/// Whether there is anything but the messages of the rendezvous: data, an end or an error. For a
+/// socket that no program has. Process context.
+pub(super) fn plain_has_news(sk: &Sk<SmcSocket>, tcp: &TcpSocket) -> bool {
+    if tcp.err() != 0 || tcp.shutdown_mask() & RCV_SHUTDOWN != 0 {
+        return true;
+    }
+    let queued = tcp.inq() as usize;
+    if queued == 0 || sk.may_cross.load(Relaxed) == 0 {
+        return queued != 0;
+    }
+    let mut start = [0; 64];
+    let Ok(seen) = peek_start(sk, tcp, &mut start) else {
+        return true;
+    };
+    match crossed_decline(start.get(..seen).unwrap_or(&[])) {
+        Crossed::NeedMore => false,
+        Crossed::Decline(len) => queued > len,
+        Crossed::No => true,
+    }
+}
+
+/// Looks at the start of the stream, whatever the program's own place for looking.
+fn peek_start(sk: &Sk<SmcSocket>, tcp: &TcpSocket, start: &mut [u8]) -> Result<usize> {
+    let Some(off) = sk.peek_off() else {
+        return tcp.peek(start);
+    };
+    tcp.set_peek_off(-1)?;
+    let seen = tcp.peek(start);
+    tcp.set_peek_off(i32::try_from(off).unwrap_or(i32::MAX))?;
+    seen
+}
+
 /// A Decline of the peer may have crossed ours: it is no data of the application.
 fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> Result {
     let mut lock = sk.lock();
