@@ -390,6 +390,12 @@ __rust_helper u32 rust_helper_tcp_user_timeout(const struct sock *sk)
 	return READ_ONCE(inet_csk(sk)->icsk_user_timeout);
 }
 
+/* Milliseconds of silence after which TCP would ask for a sign of life, if it was asked to. */
+__rust_helper u32 rust_helper_tcp_keepalive_time(const struct sock *sk)
+{
+	return jiffies_to_msecs(keepalive_time_when(tcp_sk(sk)));
+}
+
 /* More would never be there at once: the same limit as tcp_set_rcvlowat() has. */
 __rust_helper int rust_helper_tcp_rcvlowat_limit(const struct sock *sk)
 {

@@ -19,6 +19,8 @@ pub struct Settings {
     pub cork: bool,
     /// `TCP_USER_TIMEOUT` in milliseconds; 0 for none.
     pub user_timeout: u32,
+    /// `TCP_KEEPIDLE` in milliseconds.
+    pub keepalive: u32,
 }
 
 /// What takes the place of TCP's own figures for data of another path, for [`Info::replace`].
@@ -100,16 +102,18 @@ impl TcpSocket {
     /// Options that matter for another path. May be called in events.
     pub fn settings(&self) -> Settings {
         // SAFETY: The sock exists.
-        let (nagle, user_timeout) = unsafe {
+        let (nagle, user_timeout, keepalive) = unsafe {
             (
                 bindings::tcp_nonagle(self.sk()),
                 bindings::tcp_user_timeout(self.sk()),
+                bindings::tcp_keepalive_time(self.sk()),
             )
         };
         Settings {
             nodelay: nagle & bindings::TCP_NAGLE_OFF != 0,
             cork: nagle & bindings::TCP_NAGLE_CORK != 0,
             user_timeout,
+            keepalive,
         }
     }
 

@@ -2,11 +2,13 @@
 """One end of connections that are cut: sends and receives until an error, and reports it.
 
 usage: cut.py server|client HOST PORT READY CONNECTIONS MODE
-MODE is busy (both directions all the time) or idle (waits in recv()).
+MODE is busy (both directions all the time), idle (waits in recv()) or kept (the same, and the client
+has its first connection kept alive, with a sign of life every 2 seconds).
 Prints for each connection `recv=NAME send=NAME seconds=N`; `end` for an end of file; N: how long the
 last byte had come before the error.
 """
 
+import socket
 import sys
 import threading
 import time
@@ -62,6 +64,9 @@ def main():
         s.touch(ready)
     for _ in range(int(connections)):
         sock = s.accept(listener) if role == "server" else s.connect(host, int(port))
+        if (role, mode, threads) == ("client", "kept", []):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
         thread = threading.Thread(target=drive, args=(sock, mode == "busy", lines))
         thread.start()
         threads.append(thread)

@@ -6,7 +6,7 @@ use kapi::{sock::Sk, tcp::Settings};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Release,
+        atomic::{Relaxed, Release},
         Arc, //
     },
 };
@@ -232,10 +232,23 @@ pub(super) fn adopt(connection: &mut Connection, settings: Settings) {
 
 /// Options of TCP have changed.
 pub(crate) fn apply(sk: &Sk<SmcSocket>, settings: Settings) {
-    with(sk, |connection| {
+    let group = with(sk, |connection| {
         adopt(connection, settings);
-        ((), Events::default())
+        (connection.group.clone(), Events::default())
     });
+    let span = keepalive(sk, settings);
+    if let Some(group) = group.filter(|_| sk.keepalive.xchg(span, Relaxed) != span) {
+        group.review_keepalive();
+    }
+}
+
+/// After how much silence links are to be tested on behalf of a connection, in milliseconds.
+pub(super) fn keepalive(sk: &Sk<SmcSocket>, settings: Settings) -> u32 {
+    if sk.keepalive() {
+        settings.keepalive
+    } else {
+        0
+    }
 }
 
 /// Has `SO_SNDBUF` and `SO_RCVBUF` tell the sizes of the buffers, unless the program has set them.

@@ -33,7 +33,7 @@ use kapi::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Acquire,
+        atomic::{Acquire, Relaxed},
         Arc, //
     }, //
 };
@@ -550,6 +550,7 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     // First: from then on it is set when it changes.
     sk.set_state(sk_state::ACTIVE);
     *sk.conn.lock() = Some(connection);
+    sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
     sk.set_phase(Phase::Accelerated);
     let early = group.connection_live(token, sk.clone());
     with(sk, |connection| {
@@ -558,6 +559,9 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         let events = early.map_or(Events::default(), |cdc| connection.handle_cdc(&cdc));
         ((), events)
     });
+    if sk.keepalive.load(Relaxed) != 0 {
+        group.review_keepalive();
+    }
     if !group.is_usable() {
         link_failed(sk);
     } else if !group.is_link_up(&link) {

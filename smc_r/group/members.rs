@@ -6,7 +6,10 @@ use kapi::errno::{
     ENOBUFS,
     ENOTCONN, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
 use smc_proto::{
     cdc::Cdc,
     group::{
@@ -45,6 +48,11 @@ pub(crate) struct Buffers {
     pub(crate) ring: Option<PooledRing>,
     /// The device does not read from the ring any more.
     pub(crate) ring_is_quiet: bool,
+}
+
+/// Whether links are tested on behalf of a connection.
+fn wants_tests(sk: &SocketRef) -> bool {
+    sk.keepalive.load(Relaxed) != 0
 }
 
 impl Group {
@@ -89,9 +97,18 @@ impl Group {
                 peers.release(peer);
             }
             flow.remove_connection(now);
+            if reference.as_ref().is_some_and(wants_tests) {
+                flow.set_keepalive(self.table.lock().keepalive());
+            }
         });
         self.end_if_drained();
         drop(reference);
+    }
+
+    /// Has links tested as the most impatient of the connections wants, one of which has changed its
+    /// mind.
+    pub(crate) fn review_keepalive(self: &Arc<Self>) {
+        self.with_flow(|flow, _, _| flow.set_keepalive(self.table.lock().keepalive()));
     }
 
     /// The connection of a token.

@@ -4,7 +4,7 @@
 
 use core::num::NonZeroU32;
 
-use kernel::{alloc::kvec::KVVec, prelude::*};
+use kernel::{alloc::kvec::KVVec, prelude::*, sync::atomic::Relaxed};
 use smc_proto::{cdc::Cdc, group::Role, wire::AlertToken};
 
 use crate::socket::SocketRef;
@@ -180,6 +180,16 @@ impl Table {
                 }
                 Slot::Free | Slot::Reserved(_) => None,
             })
+    }
+
+    /// After how many milliseconds of silence the most impatient connection wants links to be tested;
+    /// 0 if none does.
+    pub(crate) fn keepalive(&self) -> u32 {
+        let spans = self.entries.iter().map(|entry| match &entry.slot {
+            Slot::Live(sk) => sk.keepalive.load(Relaxed),
+            Slot::Free | Slot::Reserved(_) => 0,
+        });
+        spans.filter(|span| *span != 0).min().unwrap_or(0)
     }
 
     /// Queues a connection until a send slot is free.

@@ -134,6 +134,9 @@ pub(crate) struct SmcSocket {
     pub(crate) cut_told: Atomic<u32>,
     /// How the connect under way has ended, and whether a call has told the program: [`News`].
     news: Atomic<u32>,
+    /// After how many milliseconds of silence the links of the accelerated connection are to be tested
+    /// (`SO_KEEPALIVE`); 0 if it does not matter to the program.
+    pub(crate) keepalive: Atomic<u32>,
     /// `TCP_INQ`: readers are told how much is left.
     pub(crate) tells_left: Atomic<u32>,
     /// Plain TCP: the error of the inner socket that the outer one shows as well.
@@ -182,6 +185,7 @@ impl SmcSocket {
             failure: Atomic::new(0),
             cut_told: Atomic::new(0),
             news: Atomic::new(News::None as u32),
+            keepalive: Atomic::new(0),
             tells_left: Atomic::new(0),
             shown_error: Atomic::new(0),
             released: Atomic::new(0),

@@ -62,7 +62,10 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
 /// An option of TCP was set on the inner socket. Socket lock held.
 fn set_tcp(sk: &Sk<SmcSocket>, tcp: &TcpSocket, name: i32, on: bool) -> Result {
     match (name, sk.phase()) {
-        (opt::TCP_NODELAY | opt::TCP_CORK | opt::TCP_USER_TIMEOUT, Phase::Accelerated) => {
+        (
+            opt::TCP_NODELAY | opt::TCP_CORK | opt::TCP_USER_TIMEOUT | opt::TCP_KEEPIDLE,
+            Phase::Accelerated,
+        ) => {
             if name == opt::TCP_NODELAY && on {
                 sk.ns.stats.undelayed();
             } else if name == opt::TCP_CORK && !on {
@@ -113,8 +116,13 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
     match sk.phase() {
         // Lingering is our own business: the inner socket has nothing to send.
         Phase::Accelerated if name == opt::SO_LINGER => {}
-        // TCP acts on the inner socket's own copy; keepalive probes are sent there in any case.
-        Phase::Accelerated | Phase::Listening => tcp.inherit_from(sk, Stage::Traffic),
+        // TCP acts on the inner socket's own copy.
+        phase @ (Phase::Accelerated | Phase::Listening) => {
+            tcp.inherit_from(sk, Stage::Traffic);
+            if (name, phase) == (opt::SO_KEEPALIVE, Phase::Accelerated) {
+                conn::apply(sk, tcp.settings());
+            }
+        }
         Phase::Fallback => {
             tcp.inherit_from(sk, Stage::All);
             if name == opt::SO_RCVLOWAT {

@@ -34,6 +34,7 @@ use crate::{
     },
     timer::{
         earlier,
+        Millis,
         Time, //
     },
     wire::LinkNum, //
@@ -132,7 +133,6 @@ impl Flow {
     }
 
     fn check_link(&mut self, at: LinkIx, now: Time) {
-        let timing = self.params.timing;
         let Some(link) = self.link(at).copied() else {
             return;
         };
@@ -143,13 +143,23 @@ impl Flow {
             Some(probe) if probe.until <= now => {
                 self.fail_link(at, LinkFailure::Timeout(Exchange::TestLink), now);
             }
-            None if timing.test_link != 0
-                && link.last_received.after(timing.test_link) <= now
+            None if self
+                .test_after()
+                .is_some_and(|span| link.last_received.after(span) <= now)
                 && self.sends.room() > SPARE_SENDS =>
             {
                 self.probe(at, now);
             }
             _ => {}
+        }
+    }
+
+    /// How long a link may be silent before it is tested.
+    fn test_after(&self) -> Option<Millis> {
+        match (self.params.timing.test_link, self.keepalive) {
+            (0, 0) => None,
+            (0, span) | (span, 0) => Some(span),
+            (one, other) => Some(one.min(other)),
         }
     }
 
@@ -167,14 +177,13 @@ impl Flow {
     }
 
     pub(super) fn links_deadline(&self) -> Option<Time> {
-        let span = self.params.timing.test_link;
+        let span = self.test_after();
         let active = self.links.iter().flatten();
         let active = active.filter(|link| link.stage == Stage::Active);
         active.fold(None, |first, link| {
             let deadline = match link.probe {
                 Some(probe) => Some(probe.until),
-                None if span != 0 => Some(link.last_received.after(span)),
-                None => None,
+                None => span.map(|span| link.last_received.after(span)),
             };
             earlier(first, deadline)
         })

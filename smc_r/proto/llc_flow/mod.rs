@@ -72,6 +72,7 @@ use crate::{
     timer::{
         earlier,
         FlowTiming,
+        Millis,
         Time, //
     },
     wire::{
@@ -474,6 +475,8 @@ pub struct Flow {
     own: Queue<OwnExchange, OWN_EXCHANGES_MAX>,
     connections: u16,
     idle_since: Option<Time>,
+    /// See [`Flow::set_keepalive`].
+    keepalive: Millis,
     probes: u64,
     counters: Counters,
     sends: Queue<Queued, SENDS_MAX>,
@@ -508,6 +511,7 @@ impl Flow {
             own: Queue::new(),
             connections: 0,
             idle_since: None,
+            keepalive: 0,
             probes: 0,
             counters: Counters {
                 received: 0,
@@ -705,6 +709,12 @@ impl Flow {
         if self.connections == 0 {
             self.idle_since = Some(now);
         }
+    }
+
+    /// Has links tested after so much silence at the latest, because connections want that (RFC 7609
+    /// section 4.5.3); zero if none does.
+    pub fn set_keepalive(&mut self, span: Millis) {
+        self.keepalive = span;
     }
 
     /// The driver saw something arrive on the link that the flow was not told of: CDC messages.

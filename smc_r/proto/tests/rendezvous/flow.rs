@@ -898,6 +898,25 @@ fn an_idle_link_is_tested() {
 }
 
 #[test]
+fn keepalive_has_links_tested_earlier() {
+    let mut engine = Engine::active(Role::Client);
+    engine.flow.set_keepalive(40_000);
+    assert_eq!(engine.flow.next_deadline(), Some(engine.now.after(30_000)));
+    engine.flow.set_keepalive(2_000);
+    assert_eq!(engine.expire(), 2_000);
+    let sends = engine.sends();
+    let [Llc::TestLink(request)] = sends.as_slice() else {
+        panic!("{sends:?}");
+    };
+    engine.receive(Llc::TestLink(TestLink {
+        reply: true,
+        ..*request
+    }));
+    engine.flow.set_keepalive(0);
+    assert_eq!(engine.expire(), 30_000);
+}
+
+#[test]
 fn a_busy_link_is_not_tested() {
     let mut engine = Engine::active(Role::Client);
     for _ in 0..5 {
