@@ -251,6 +251,11 @@ pub(super) fn keepalive(sk: &Sk<SmcSocket>, settings: Settings) -> u32 {
     }
 }
 
+/// `SO_SNDBUF` was set: no more than that is queued from now on.
+pub(crate) fn limit_send(sk: &Sk<SmcSocket>, bytes: u32) {
+    with(sk, |connection| ((), connection.core.set_send_limit(bytes)));
+}
+
 /// Has `SO_SNDBUF` and `SO_RCVBUF` tell the sizes of the buffers, unless the program has set them.
 pub(super) fn show_sizes(sk: &Sk<SmcSocket>, connection: &Connection) {
     let diag = connection.diag();

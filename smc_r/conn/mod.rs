@@ -83,6 +83,7 @@ pub(crate) use self::calls::{
     ends_at,
     is_drained,
     is_unheard,
+    limit_send,
     may_send,
     note_recv,
     note_send,

@@ -108,6 +108,10 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
     if name == opt::SO_OOBINLINE {
         conn::set_oob_inline(sk, sk.oob_inline());
     }
+    if matches!(name, opt::SO_SNDBUF | opt::SO_SNDBUFFORCE) {
+        // As everywhere, half of it is for data.
+        conn::limit_send(sk, sk.sndbuf().unsigned_abs() / 2);
+    }
     if inner_acts(name) {
         // The outer socket has accepted it. What TCP cannot have is then only kept.
         let _ = tcp.setsockopt(opt::SOL_SOCKET, name, value);

@@ -171,7 +171,7 @@ impl Conn {
             self.confirmed = self.tx.written;
         }
         let now = self.ring_free();
-        events.writable = now > free && now >= self.ring.capacity() / 4;
+        events.writable = now > free && now >= self.send_limit / 4;
         events.changed = self.want != Fin::None && self.is_drained();
         events
     }

@@ -293,6 +293,8 @@ pub struct Conn {
     /// Our element.
     own: Geometry,
     peer_token: AlertToken,
+    /// How much of the send ring may be used.
+    send_limit: u32,
     /// Most bytes of one transmit: half of the smaller ring, so that the peer's application reads
     /// one half while we write the other.
     chunk: u32,
@@ -403,6 +405,7 @@ impl Conn {
             peer,
             own,
             peer_token: params.peer_token,
+            send_limit: ring.capacity(),
             chunk,
             worth,
             tx,

@@ -9,6 +9,7 @@ use super::{
     },
     Conn,
     Event,
+    Events,
     Fin,
     Ticket,
     Tx, //
@@ -99,6 +100,19 @@ impl Conn {
             return 0;
         }
         self.ring_free()
+    }
+
+    /// Limits how much of the send ring may be used (`SO_SNDBUF`). What is there already stays; without
+    /// room, the next place comes when less is there than that.
+    pub fn set_send_limit(&mut self, bytes: u32) -> Events {
+        let free = self.ring_free();
+        self.send_limit = bytes.clamp(1, self.ring.capacity());
+        // What was posted without a completion may be all that a writer waits for now.
+        self.sync_sent();
+        Events {
+            writable: self.ring_free() > free,
+            ..Events::default()
+        }
     }
 
     /// Bytes accepted and not written to the peer yet (`SIOCOUTQNSD`).
@@ -335,10 +349,10 @@ impl Conn {
         self.peer.capacity().saturating_sub(used)
     }
 
-    /// Bytes of the send ring that hold nothing.
+    /// Bytes of the send ring that hold nothing and may be used.
     pub(super) fn ring_free(&self) -> u32 {
         let used = self.committed.since(self.confirmed);
-        self.ring.capacity().saturating_sub(used)
+        self.send_limit.saturating_sub(used)
     }
 
     /// Makes a transmit of the plan.

@@ -523,6 +523,48 @@ fn one_completion_speaks_for_all_before() {
 }
 
 #[test]
+fn less_of_the_ring_may_be_used() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(40);
+    let posts = rig.posts();
+    assert!(!rig.conn.set_send_limit(32).writable);
+    assert_eq!(rig.conn.send_space(), 0);
+    assert_eq!(rig.send(1), 0);
+    // What is there already leaves.
+    let events = rig.sent(&posts[0]);
+    assert_eq!(rig.conn.send_space(), 24);
+    assert!(events.writable, "a quarter of the limit is free");
+    while let [.., last] = rig.posts().as_slice() {
+        let _ = rig.sent(last);
+    }
+    let _ = rig.took(40);
+    assert_eq!(rig.conn.send_space(), 32);
+    assert_eq!(rig.send(64), 32);
+    // Never above the ring, nor nothing at all.
+    assert!(rig.conn.set_send_limit(1000).writable);
+    assert_eq!(rig.conn.send_space(), 32);
+    let _ = rig.conn.set_send_limit(0);
+    while let [.., last] = rig.posts().as_slice() {
+        let _ = rig.sent(last);
+    }
+    assert_eq!(rig.conn.send_space(), 1);
+}
+
+#[test]
+fn a_smaller_limit_asks_for_completions() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(4);
+    let t = rig.post();
+    assert!(!t.signal);
+    let _ = rig.conn.set_send_limit(4);
+    assert_eq!(rig.conn.send_space(), 0);
+    // Without this, nobody would ever tell that there is room.
+    let more = rig.post();
+    assert!(more.signal && more.data_len() == 0);
+    assert!(rig.sent(&more).writable);
+}
+
+#[test]
 fn rings_without_room() {
     let params = smc_proto::conn::Params {
         send_ring: 64,
