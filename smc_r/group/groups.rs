@@ -66,6 +66,15 @@ impl Drop for FirstContact {
     }
 }
 
+/// What uses a port.
+#[derive(Default)]
+pub(crate) struct PortUsers {
+    /// So many links do.
+    pub(crate) links: usize,
+    /// A group would end without it.
+    pub(crate) critical: bool,
+}
+
 /// What a server does about a Proposal.
 pub(crate) enum ServerChoice {
     /// Use this link of this group; the connection is counted in.
@@ -262,13 +271,17 @@ impl Groups {
         }
     }
 
-    /// The number of links that use a port.
-    pub(crate) fn links_on(&self, device: &Arc<Device>, port: u8) -> usize {
+    /// What uses a port.
+    pub(crate) fn users_of(&self, device: &Arc<Device>, port: u8) -> PortUsers {
+        let mut users = PortUsers::default();
         let list = self.list.lock();
-        list.iter()
-            .flat_map(|group| group.links())
-            .filter(|link| link.path.is_on(device, port))
-            .count()
+        for group in list.iter() {
+            let on_it = |link: &Arc<Link>| link.path.is_on(device, port);
+            let links = group.links().filter(on_it).count();
+            users.links += links;
+            users.critical |= links != 0 && group.depends_on_a_port();
+        }
+        users
     }
 
     /// Has all groups end that `which` is true of: their peers are told first.

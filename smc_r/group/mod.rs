@@ -398,6 +398,14 @@ impl Group {
         (0..MAX_LINKS).filter_map(|place| self.link(LinkIx::new(place)?))
     }
 
+    /// Whether all its links are on one port of ours: without that, the group would end.
+    fn depends_on_a_port(&self) -> bool {
+        matches!(
+            self.flow.lock().flow.redundancy(),
+            Redundancy::Single | Redundancy::OwnPort
+        )
+    }
+
     /// The link of the first contact.
     pub(crate) fn first_link(&self) -> Option<Arc<Link>> {
         self.link(LinkIx::FIRST)

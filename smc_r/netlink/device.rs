@@ -74,11 +74,10 @@ fn put_device(
     message.nest(nest::DEVICE, |message| {
         let mut critical = false;
         for port in device.ports().filter(|port| (1..=MAX_PORTS).contains(port)) {
-            let links = shared.groups.links_on(device, port);
-            // Each group has one link, and depends on it.
-            critical |= links != 0;
+            let users = shared.groups.users_of(device, port);
+            critical |= users.critical;
             message.nest(attr::PORT + u16::from(port) - 1, |message| {
-                put_port(message, shared, device, port, links, reader)
+                put_port(message, shared, device, port, users.links, reader)
             })?;
         }
         message.u8(attr::IS_CRIT, u8::from(critical))?;
