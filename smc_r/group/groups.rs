@@ -20,7 +20,7 @@ use smc_proto::{
     wire::{Gid, PeerId}, //
 };
 
-use super::{ConnToken, Group, Terms};
+use super::{ConnToken, Drain, Group, Terms};
 use crate::{
     device::{Device, DeviceUpcalls, Path},
     link::{Link, Seat},
@@ -261,10 +261,10 @@ impl Groups {
             from = group.number;
             let mut links = group.links().filter(|link| link.path.is_on(device, port));
             if on {
-                links.for_each(|link| group.drain_link(&link));
+                links.for_each(|link| group.drain_link(Drain::Port, &link));
             } else {
                 if links.next().is_some() {
-                    group.drain(false);
+                    group.drain(Drain::Port, false);
                 }
                 group.look_out();
             }

@@ -172,11 +172,20 @@ pub(crate) struct Group {
     choices: Atomic<u32>,
     /// Server: the address whose connection the first contact is, if it is known.
     first_from: SetOnce<IpAddr>,
-    /// No new connections are wanted. Changed under the lock of `flow`.
+    /// Why no new connections are wanted, one bit for each [`Drain`]. Changed under the lock of `flow`.
     drained: Atomic<u32>,
     /// Listeners have been told that the group is there.
     announced: Atomic<u32>,
     _counted: Counted,
+}
+
+/// Who has no new connections wanted. Each takes back only what is its own.
+#[derive(Clone, Copy)]
+pub(crate) enum Drain {
+    /// An operator, who has named the group.
+    Group = 1,
+    /// The port of its only link is drained.
+    Port = 2,
 }
 
 /// What a link group of version 2 has agreed on by CLC.

@@ -18,7 +18,7 @@ use smc_proto::{
     timer::Time, //
 };
 
-use super::{making::Task, Group, Known};
+use super::{making::Task, Drain, Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
@@ -59,24 +59,27 @@ impl Group {
         self.with_flow(|flow, _, now| flow.shut_down(why, now));
     }
 
-    /// Wants no new connections from now on, or wants them again. The group ends when it has none.
-    pub(crate) fn drain(self: &Arc<Self>, on: bool) {
+    /// Wants no new connections from now on, or wants them again as far as `who` is concerned. The group
+    /// ends when it has none.
+    pub(crate) fn drain(self: &Arc<Self>, who: Drain, on: bool) {
         {
             let _flow = self.flow.lock();
-            self.drained.store(u32::from(on), Relaxed);
+            let others = self.drained.load(Relaxed) & !(who as u32);
+            let own = if on { who as u32 } else { 0 };
+            self.drained.store(others | own, Relaxed);
         }
         self.end_if_drained();
     }
 
     /// Takes a link out of use: its connections go on on another one. If there is none, the whole
     /// group is drained.
-    pub(crate) fn drain_link(self: &Arc<Self>, link: &Link) {
+    pub(crate) fn drain_link(self: &Arc<Self>, who: Drain, link: &Link) {
         let stays = self.with_flow(|flow, _, now| {
             let up = flow.is_link_up(link.place) || !flow.is_usable();
             up && !flow.delete_link(link.place, now)
         });
         if stays {
-            self.drain(true);
+            self.drain(who, true);
         }
     }
 

@@ -15,7 +15,7 @@ use kernel::{prelude::*, sync::Arc};
 use super::{super::visible_device, attr, command};
 use crate::{
     device::Device,
-    group::Group,
+    group::{Drain, Group},
     netns::{self, Netns}, //
 };
 
@@ -47,7 +47,7 @@ fn drain_group(request: &mut Request<'_>, ns: &Netns, id: u32, undo: bool) -> Re
         return Err(request.fail_at(attr::GROUP, ENOENT, c"does not exist"));
     };
     let Some(number) = request.attr(attr::LINK) else {
-        group.drain(!undo);
+        group.drain(Drain::Group, !undo);
         return Ok(());
     };
     let number = number.u8()?;
@@ -60,7 +60,7 @@ fn drain_group(request: &mut Request<'_>, ns: &Netns, id: u32, undo: bool) -> Re
     if undo {
         return Err(request.fail_at(attr::UNDO, EOPNOTSUPP, c"a link that was drained is gone"));
     }
-    group.drain_link(&link);
+    group.drain_link(Drain::Group, &link);
     Ok(())
 }
 
