@@ -162,6 +162,11 @@ impl Failures {
         }
     }
 
+    /// How often the list has changed: ways are only ever added.
+    pub(crate) fn changes(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// The failure at a place, in the order in which they happened first.
     pub(crate) fn at(&self, place: usize) -> Option<FailureCount> {
         self.0.get(place).copied()

@@ -36,6 +36,7 @@ pub(crate) struct Groups {
     last_number: Atomic<u64>,
     first_contacts: Atomic<u32>,
     changes: Changes,
+    drains: Changes,
 }
 
 /// First contacts that a server has under way at most. What a Proposal says proves nothing, and each
@@ -92,6 +93,7 @@ impl Groups {
             last_number: Atomic::new(0),
             first_contacts: Atomic::new(0),
             changes: Changes::new(),
+            drains: Changes::new(),
         })
     }
 
@@ -234,9 +236,24 @@ impl Groups {
         drop(removed);
     }
 
-    /// How often the list of groups has changed.
+    /// How often the list of groups, or of the links of one, has changed.
     pub(crate) fn changes(&self) -> u32 {
         self.changes.count()
+    }
+
+    /// A group has a link more, or less.
+    pub(super) fn note_link(&self) {
+        self.changes.note();
+    }
+
+    /// How often something was drained, or is not any more.
+    pub(crate) fn drains(&self) -> u32 {
+        self.drains.count()
+    }
+
+    /// A group or a port is drained, or not any more.
+    pub(super) fn note_drain(&self) {
+        self.drains.note();
     }
 
     /// The group that comes after number `number`, in the order of their making.
@@ -254,8 +271,9 @@ impl Groups {
         list.iter().find(|group| which(group)).cloned()
     }
 
-    /// Takes what uses a port out of use, or back.
+    /// A port is drained, or not any more: takes what uses it out of use, or back.
     pub(crate) fn drain_port(&self, device: &Arc<Device>, port: u8, on: bool) {
+        self.note_drain();
         let mut from = 0;
         while let Some(group) = self.after(from) {
             from = group.number;

@@ -145,6 +145,7 @@ impl Group {
                 if let Some(place) = self.links.lock().places.get_mut(link.place.get()) {
                     *place = Some(link.clone());
                 }
+                self.ns.shared.groups.note_link();
             } else {
                 state.forget_keys(link.place);
             }
@@ -213,6 +214,7 @@ impl Group {
             .get_mut(place.get())
             .and_then(Option::take);
         if let Some(link) = link {
+            self.ns.shared.groups.note_link();
             link.shutdown();
         }
         self.flow.lock().forget_keys(place);

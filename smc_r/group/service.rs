@@ -68,6 +68,7 @@ impl Group {
             let own = if on { who as u32 } else { 0 };
             self.drained.store(others | own, Relaxed);
         }
+        self.ns.shared.groups.note_drain();
         self.end_if_drained();
     }
 
@@ -254,6 +255,7 @@ impl Group {
                 link.shutdown();
             }
         }
+        self.ns.shared.groups.note_link();
         self.first_contact_lost();
         self.wake_waiters();
     }

@@ -178,17 +178,20 @@ pub(super) fn fallbacks(dump: &mut Dump<'_>) -> Result {
         let place = dump.cursor()[0];
         let index = place >> 1;
         let is_server = place & 1 == 0;
-        let (reason, totals, more) = {
+        let (changes, reason, totals, more) = {
             let fallbacks = ns.stats.fallbacks.lock();
             let (server, client) = (&fallbacks.server, &fallbacks.client);
             let side = if is_server { server } else { client };
             let more = index < server.each.len().max(client.each.len());
             (
+                // Reasons are only ever added.
+                (server.each.len() + client.each.len()) as u32,
                 side.each.get(index).copied(),
                 (server.total, client.total),
                 more,
             )
         };
+        dump.as_of(changes);
         if !more {
             return Ok(());
         }

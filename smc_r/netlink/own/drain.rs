@@ -92,7 +92,9 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     let shared = &ns.shared;
     let changes = || {
         let devices = shared.devices.changes();
-        devices.wrapping_add(shared.groups.changes())
+        devices
+            .wrapping_add(shared.groups.changes())
+            .wrapping_add(shared.groups.drains())
     };
     while dump.cursor()[0] == 0 {
         dump.as_of(changes());

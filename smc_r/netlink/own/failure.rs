@@ -14,7 +14,12 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     loop {
         let place = dump.cursor()[0];
         // Not held while the message is written, for no reason but that it need not be.
-        let Some(failure) = ns.stats.failures.lock().at(place) else {
+        let (changes, failure) = {
+            let failures = ns.stats.failures.lock();
+            (failures.changes(), failures.at(place))
+        };
+        dump.as_of(changes);
+        let Some(failure) = failure else {
             return Ok(());
         };
         if !dump.message(command::FAILURE_GET, |message| put(message, &failure))? {
