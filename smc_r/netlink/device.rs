@@ -2,13 +2,10 @@
 
 //! RDMA devices.
 
-use kapi::{
-    genl::{Dump, Writer},
-    net::Net, //
-};
+use kapi::genl::{Dump, Writer};
 use kernel::{prelude::*, sync::Arc};
 
-use super::{command, namespace, nest, visible_device};
+use super::{command, index_for, namespace, nest, visible_device};
 use crate::{device::Device, pnet, Shared};
 
 mod attr {
@@ -48,10 +45,8 @@ pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
             dump.cursor()[0] = device.number as usize;
             continue;
         }
-        let net = dump.net().id();
-        let all = dump.net() == Net::init();
-        let reader = Reader { net, all };
-        let fill = |message: &mut Writer<'_>| put_device(message, &ns.shared, &device, &reader);
+        let reader = dump.net().id();
+        let fill = |message: &mut Writer<'_>| put_device(message, &ns.shared, &device, reader);
         if !dump.message(command::DEVICES, fill)? {
             return Ok(());
         }
@@ -59,17 +54,11 @@ pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
     }
 }
 
-/// Interface indices mean something in one namespace only.
-struct Reader {
-    net: u64,
-    all: bool,
-}
-
 fn put_device(
     message: &mut Writer<'_>,
     shared: &Shared,
     device: &Arc<Device>,
-    reader: &Reader,
+    reader: u64,
 ) -> Result {
     message.nest(nest::DEVICE, |message| {
         let mut critical = false;
@@ -107,14 +96,13 @@ fn put_port(
     device: &Device,
     port: u8,
     links: usize,
-    reader: &Reader,
+    reader: u64,
 ) -> Result {
     let info = device.port(port).ok();
     let ifindex = info
         .as_ref()
         .and_then(|info| info.netdev)
-        .filter(|netdev| reader.all || netdev.namespace == reader.net)
-        .map_or(0, |netdev| netdev.ifindex);
+        .map_or(0, |netdev| index_for(reader, &netdev));
     let id = pnet::of_port(&shared.devices, device, port);
     let by_user = id.as_ref().is_some_and(|id| id.by_user);
     message.u8(port_attr::PNET_USR, u8::from(by_user))?;

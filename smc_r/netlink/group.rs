@@ -6,7 +6,7 @@ use kapi::genl::{Dump, Writer};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{group::Role, llc_flow::Redundancy};
 
-use super::{command, namespace, nest, put_uint, visible};
+use super::{command, index_for, namespace, nest, put_uint, visible};
 use crate::{
     group::{Group, LinkEnds, Summary, Terms},
     link::Link, //
@@ -121,7 +121,9 @@ pub(super) fn links(dump: &mut Dump<'_>) -> Result {
             if place < dump.cursor()[2] {
                 continue;
             }
-            if !dump.message(command::LINKS, |message| put_link(message, &group, &link))? {
+            let reader = dump.net().id();
+            let fill = |message: &mut Writer<'_>| put_link(message, &group, &link, reader);
+            if !dump.message(command::LINKS, fill)? {
                 return Ok(());
             }
             dump.cursor()[2] = place + 1;
@@ -182,7 +184,7 @@ fn link_state(summary: &Summary, ends: &LinkEnds, link: &Link) -> u32 {
     }
 }
 
-fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
+fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link, reader: u64) -> Result {
     let summary = group.summary();
     let ends = group.link_ends(link.place);
     let path = &link.path;
@@ -193,7 +195,7 @@ fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
         message.str(link_attr::GID, &path.gid.text())?;
         message.str(link_attr::PEER_GID, &ends.peer_gid.text())?;
         message.u32(link_attr::CONN_CNT, link.load())?;
-        message.u32(link_attr::NET_DEV, path.netdev.ifindex)?;
+        message.u32(link_attr::NET_DEV, index_for(reader, &path.netdev))?;
         message.u32(link_attr::UID, u32::from_ne_bytes(ends.user_id))?;
         message.u32(link_attr::PEER_UID, u32::from_ne_bytes(ends.peer_user_id))?;
         message.u32(link_attr::STATE, link_state(&summary, &ends, link))

@@ -18,6 +18,7 @@ mod stats;
 
 use kapi::{
     genl::{self, Dump, Kind, Op, Policy, Request, Rule, Writer},
+    ib::Netdev,
     net::Net,
     util::host_name, //
 };
@@ -138,6 +139,17 @@ fn visible(dump: &Dump<'_>, ns: &Netns) -> bool {
 /// The same of a device, which may be bound to a namespace.
 fn visible_device(dump: &Dump<'_>, device: &Device) -> bool {
     dump.net() == Net::init() || device.ib().is_ok_and(|ib| ib.is_in(dump.net()))
+}
+
+/// The index of an interface for a reader whose namespace has the cookie `reader`; 0 if the interface is
+/// in another one, where the index belongs to another interface or to none. This is so in the initial
+/// namespace, too.
+fn index_for(reader: u64, netdev: &Netdev) -> u32 {
+    if netdev.namespace == reader {
+        netdev.ifindex
+    } else {
+        0
+    }
 }
 
 /// Writes the only message of a dump.
