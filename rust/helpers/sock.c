@@ -14,6 +14,7 @@
 #include <net/ipv6.h>
 #include <net/scm.h>
 #include <net/sock.h>
+#include <trace/events/sock.h>
 
 __rust_helper void rust_helper_sock_hold(struct sock *sk)
 {
@@ -237,6 +238,13 @@ __rust_helper void rust_helper_sk_wake(struct sock *sk, unsigned int mask, int h
 		wake_up_interruptible_poll(&wq->wait, (__force __poll_t)mask);
 	sk_wake_async_rcu(sk, how, band);
 	rcu_read_unlock();
+}
+
+/* The same of readers, told to whoever traces `sock:sk_data_ready`; otherwise a jump that is patched. */
+__rust_helper void rust_helper_sk_wake_readers(struct sock *sk, unsigned int mask)
+{
+	trace_sk_data_ready(sk);
+	rust_helper_sk_wake(sk, mask, SOCK_WAKE_WAITD, POLL_IN);
 }
 
 __rust_helper void rust_helper_sk_wake_all(struct sock *sk)

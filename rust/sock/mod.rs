@@ -447,11 +447,9 @@ impl<T: Socket> Sk<T> {
 
     /// Wakes whoever waits for something to read. Any context but hard interrupts.
     pub fn wake_readable(&self) {
-        self.wake(
-            poll::IN | poll::PRI | poll::RDNORM | poll::RDBAND,
-            bindings::SOCK_WAKE_WAITD,
-            bindings::POLL_IN,
-        );
+        let mask = poll::IN | poll::PRI | poll::RDNORM | poll::RDBAND;
+        // SAFETY: By the type invariant the sock exists.
+        unsafe { bindings::sk_wake_readers(self.as_ptr(), mask) }
     }
 
     /// Wakes whoever waits for room to write. Any context but hard interrupts.
