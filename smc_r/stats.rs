@@ -225,6 +225,8 @@ counters! {
     violations,
     /// Link groups that ended by a failure or by the peer's wish.
     groups_lost,
+    /// `splice(2)` and `sendfile(2)` from an accelerated connection.
+    spliced,
     /// `TCP_CORK` was cleared on an accelerated connection.
     uncorked,
     /// `TCP_NODELAY` was set on an accelerated connection.
@@ -468,6 +470,11 @@ impl Stats {
         if n > element {
             add(&self.rx().beyond_own, 1);
         }
+    }
+
+    /// Bytes are asked for by `splice(2)`.
+    pub(crate) fn spliced(&self) {
+        add(&self.here().spliced, 1);
     }
 
     /// `TCP_CORK` was cleared.

@@ -228,6 +228,9 @@ pub trait Socket: Send + Sync + Sized + 'static {
         Ok(())
     }
 
+    /// What comes in is moved to a pipe; the bytes themselves are asked for by [`Socket::recvmsg`].
+    fn splice_read(_sk: &Sk<Self>) {}
+
     /// More data was announced by `MSG_MORE`, and does not come: send what was held back.
     fn splice_eof(_sk: &Sk<Self>) {}
 

@@ -364,6 +364,22 @@ mod op {
         }
     }
 
+    /// Copies, as is done where a socket has no such operation.
+    pub(super) unsafe extern "C" fn splice_read<T: Socket>(
+        sock: *mut bindings::socket,
+        ppos: *mut bindings::loff_t,
+        pipe: *mut kernel::bindings::pipe_inode_info,
+        len: usize,
+        flags: c_uint,
+    ) -> isize {
+        // SAFETY: By the requirements of this module.
+        if let Some(sk) = unsafe { sk::<T>(sock) } {
+            T::splice_read(sk);
+        }
+        // SAFETY: Who splices holds the file of the socket; the rest is what we were given.
+        unsafe { bindings::copy_splice_read((*sock).file, ppos, pipe, len, flags) }
+    }
+
     pub(super) unsafe extern "C" fn set_rcvlowat<T: Socket>(
         sk: *mut kernel::bindings::sock,
         val: c_int,
@@ -400,6 +416,7 @@ pub(super) fn proto_ops<T: Socket>(
         sendmsg: Some(op::sendmsg::<T>),
         recvmsg: Some(op::recvmsg::<T>),
         mmap: Some(bindings::sock_no_mmap),
+        splice_read: Some(op::splice_read::<T>),
         splice_eof: Some(op::splice_eof::<T>),
         set_peek_off: Some(op::set_peek_off::<T>),
         set_rcvlowat: Some(op::set_rcvlowat::<T>),

@@ -116,7 +116,7 @@ fn put_tech(message: &mut Writer<'_>, stats: Option<&Stats>) -> Result {
             Some(|block| &block.counters.server_connections_v2),
         ),
         (tech::SENDPAGE_CNT, None),
-        (tech::SPLICE_CNT, None),
+        (tech::SPLICE_CNT, Some(|block| &block.counters.spliced)),
         (tech::CORK_CNT, Some(|block| &block.counters.uncorked)),
         (tech::NDLY_CNT, Some(|block| &block.counters.undelayed)),
         (tech::URG_DATA_CNT, Some(|block| &block.counters.urgent)),

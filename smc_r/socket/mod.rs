@@ -432,6 +432,12 @@ impl Socket for SmcSocket {
         Ok(())
     }
 
+    fn splice_read(sk: &Sk<Self>) {
+        if sk.phase() == Phase::Accelerated {
+            sk.ns.stats.spliced();
+        }
+    }
+
     fn splice_eof(sk: &Sk<Self>) {
         match sk.phase() {
             Phase::Accelerated => conn::push(sk),
