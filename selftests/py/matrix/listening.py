@@ -126,11 +126,18 @@ def backlog_full(t):
     for client in clients:
         t.poll("poll", client)
         t.error_of("SO_ERROR", client)
-    for number in range(4):
+    # What order they come in is another matter: they were not far apart.
+    names = [client.getsockname() for client in clients]
+    served = []
+    for _ in range(4):
         fd = raw.accept4(listening)
+        with socket.socket(fileno=os.dup(fd)) as server:
+            number = names.index(server.getpeername())
+        served.append(number)
         t.has(clients[number], 4, 10)
         t.do("send", clients[number].send, pattern(5, number))
-        t.note("data", os.read(fd, 10))
+        t.note("data", os.read(fd, 10) == pattern(5, number))
+    t.note("served", sorted(served))
 
 
 def listen_again(t):

@@ -106,7 +106,7 @@ impl Conn {
     /// room, the next place comes when less is there than that.
     pub fn set_send_limit(&mut self, bytes: u32) -> Events {
         let free = self.ring_free();
-        self.send_limit = bytes.clamp(1, self.ring.capacity());
+        self.send_limit = bytes.min(self.ring.capacity()).max(1);
         // What was posted without a completion may be all that a writer waits for now.
         self.sync_sent();
         Events {
