@@ -14,6 +14,19 @@ def spread(work):
     return 100 * (max(totals) - min(totals)) / work["total"]
 
 
+def plain(pairs):
+    """Sockets that fell back against TCP's, by what the whole guest executes."""
+    print("# Sockets that fell back: instructions of the whole guest, and by those of TCP sockets.")
+    for name, work in pairs["tcp"]["works"].items():
+        print(f"# {work['text']}, for each {work['unit']}: TCP {work['guest']:.0f}")
+        for pair in (pair for pair in pairs.values() if pair is not pairs["tcp"]):
+            one = pair["works"][name]
+            # Each try of one was made next to that of the other.
+            ratios = sorted(cost / tcp for cost, tcp in zip(one["tries"], work["tries"]))
+            print(f"#   {pair['text']:55}{one['guest']:10.0f}   {one['guest'] / work['guest']:.3f}"
+                  f" ({ratios[0]:.3f} to {ratios[-1]:.3f})")
+
+
 def main():
     ours, c = (json.loads(Path(path).read_text(encoding="utf-8")) for path in sys.argv[1:3])
     print(f"# Instructions of SMC, ib_core and rdma_rxe, both ends together: ours on Linux {ours['guest']['kernel']}, "
@@ -31,6 +44,8 @@ def main():
         reached = "reached" if ratio <= one["goal"] else "NOT reached"
         print(f"#   ours / C: {ratio:.3f}, goal at most {one['goal']:.2f} {reached}")
         whole["works"].append({"name": name, "ratio": ratio, "goal": one["goal"], "ours": one, "c": other})
+    plain(ours["plain"])
+    whole["plain"] = ours["plain"]
     Path(sys.argv[3]).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 

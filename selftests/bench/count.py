@@ -2,8 +2,9 @@
 """count.py COUNTS --json FILE [--repeat N] [--work NAME...] [--functions N]: counts instructions of the guest.
 
 The plugin insns.c, in the emulator, writes to the file COUNTS what was executed in each place of the modules
-since the last mark: by default a page, so that functions can be told apart only if it was asked for less. Each kind of work is done twice, little and much of it, and what a unit costs is the difference
-of the two counts by that of the two amounts: connections, warming up and starting programs drop out.
+since the last mark: by default a page, so that functions can be told apart only if it was asked for less. Each
+kind of work is done twice, little and much of it, and what a unit costs is the difference of the two counts by that
+of the two amounts: connections, warming up and starting programs drop out.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from facts import facts
 from hosts import Here, Host
-from pairs import SERVER, Sockets
+from pairs import SERVER, Sockets, plain_pairs
 
 # See insns.c; the instruction, and one that returns.
 MARK = bytes([0x0F, 0x1F, 0x84, 0x00]) + b"SMCn" + bytes([0xC3])
@@ -54,6 +55,14 @@ WORKS = [
     Work("request-1", "requests of 1 byte", "request", 0.6, "--what requests --size 1", 50, 350),
     Work("request-4k", "requests of 4 KiB", "request", 0.6, "--what requests --size 4096", 50, 350),
     Work("connect", "connects", "connection", 0.6, "--what connects", 10, 50),
+]
+
+# What sockets that fell back are compared with TCP's in. A unit of bulk is larger: it costs TCP little.
+PLAIN = [
+    Work("bulk-1", "bulk, 1 stream", "MiB", 1.05, "--what bulk --size 65536", 40, 240, MIB),
+    Work("request-1", "requests of 1 byte", "request", 1.05, "--what requests --size 1", 200, 1200),
+    Work("request-4k", "requests of 4 KiB", "request", 1.05, "--what requests --size 4096", 200, 1200),
+    Work("connect", "connects", "connection", 1.05, "--what connects", 20, 120),
 ]
 
 
@@ -202,12 +211,26 @@ def count(pair, counter, options):
     return told
 
 
+def count_plain(pairs, counter, options):
+    """What the whole guest executes for sockets of TCP, and for SMC sockets that have fallen back. Whose turn it is
+    changes from try to try."""
+    told = {pair.name: {"text": pair.text, "works": {}} for pair in pairs}
+    for work in (work for work in PLAIN if work.name in (options.work or work.name)):
+        tries = [[cost(pair, counter, dict, work)["guest"] for pair in pairs] for _ in range(options.repeat)]
+        for pair, costs in zip(pairs, zip(*tries)):
+            told[pair.name]["works"][work.name] = {
+                "text": work.text, "unit": work.unit, "guest": statistics.median(costs), "tries": costs}
+            print(f"# {work.text}, {pair.text}: {statistics.median(costs):.0f} instructions per {work.unit}", flush=True)
+    return told
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("counts")
     parser.add_argument("--json", required=True)
     parser.add_argument("--server", default="", help="namespace of the server")
     parser.add_argument("--client", default="")
+    parser.add_argument("--plain", nargs=2, metavar="HOST", help="namespaces without RDMA, of a server and a client")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--work", action="append", choices=[work.name for work in WORKS], help="only this; again for more")
     parser.add_argument("--functions", type=int, default=0, metavar="N",
@@ -215,15 +238,27 @@ def main():
     options = parser.parse_args()
     here = Here()
     server, client = Host(here, options.server), Host(here, options.client)
+    counter = Counter(options.counts)
     pair = Sockets("smc", "SMC sockets", (server, "smc"), (client, "smc"), "smc", 5301, SERVER)
     try:
         pair.start()
-        found = count(pair, Counter(options.counts), options)
+        found = count(pair, counter, options)
         if problem := pair.prove():
             raise RuntimeError(problem)
     finally:
         pair.stop()
     whole = {"guest": facts(), "repeat": options.repeat, "works": found}
+    if options.plain:
+        pairs = plain_pairs(*(Host(here, name) for name in options.plain))
+        try:
+            for pair in pairs:
+                pair.start()
+            whole["plain"] = count_plain(pairs, counter, options)
+            if problem := next(filter(None, (pair.prove() for pair in pairs)), None):
+                raise RuntimeError(problem)
+        finally:
+            for pair in pairs:
+                pair.stop()
     Path(options.json).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 

@@ -143,19 +143,24 @@ class Verbs:
         return {"value": 1e6 / (2 * figures[5]), "unit": "1/s", "median_us": 2 * figures[4], "p99_us": 2 * figures[7]}
 
 
+def plain_pairs(server, client):
+    """TCP, and SMC sockets that fall back, on one end or on both: the hosts have no RDMA device."""
+    return [
+        Sockets("tcp", "TCP sockets", (server, "tcp"), (client, "tcp"), "tcp", 5301),
+        Sockets("fallback", "SMC sockets on both ends, fallen back", (server, "smc"), (client, "smc"), "fallback", 5302),
+        Sockets("client", "an SMC socket as client, fallen back, of a TCP server", (server, "tcp"), (client, "smc"),
+                "fallback", 5303),
+        Sockets("server", "an SMC socket as server, fallen back, of a TCP client", (server, "smc"), (client, "tcp"),
+                "tcp", 5304),
+    ]
+
+
 def all_pairs(here, there, address_here, address_there):
     """Those of both guests."""
-    plain_server, plain_client = Host(here, "plainA"), Host(here, "plainB")
     server, client = Host(here, "rdmaA"), Host(here, "rdmaB")
     a, b = Host(here), Host(there)
     return [
-        Sockets("tcp", "TCP sockets", (plain_server, "tcp"), (plain_client, "tcp"), "tcp", 5301),
-        Sockets("fallback", "SMC sockets on both ends, fallen back", (plain_server, "smc"), (plain_client, "smc"),
-                "fallback", 5302),
-        Sockets("client", "an SMC socket as client, fallen back, of a TCP server", (plain_server, "tcp"),
-                (plain_client, "smc"), "fallback", 5303),
-        Sockets("server", "an SMC socket as server, fallen back, of a TCP client", (plain_server, "smc"),
-                (plain_client, "tcp"), "tcp", 5304),
+        *plain_pairs(Host(here, "plainA"), Host(here, "plainB")),
         Sockets("smc", "SMC sockets over SMC-R", (server, "smc"), (client, "smc"), "smc", 5305),
         Verbs(server, client),
         Sockets("tcp-c", "TCP sockets on the kernel with the C implementation", (b, "tcp"), (b, "tcp"), "tcp", 5306),
