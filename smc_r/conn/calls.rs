@@ -85,14 +85,15 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     }
 }
 
-/// How many bytes can be read, and whether no more will come once they are.
-pub(crate) fn readable(sk: &Sk<SmcSocket>) -> (usize, bool) {
+/// Whether a reader who has seen so many bytes gets more, and whether no more will come.
+pub(crate) fn has_behind(sk: &Sk<SmcSocket>, seen: usize) -> (bool, bool) {
+    let seen = u32::try_from(seen).unwrap_or(u32::MAX);
     match sk.conn.lock().as_ref() {
         Some(connection) => {
             let core = &connection.core;
-            (core.readable() as usize, core.read_shut())
+            (core.has_behind(seen), core.read_shut())
         }
-        None => (0, true),
+        None => (false, true),
     }
 }
 

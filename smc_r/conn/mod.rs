@@ -81,6 +81,7 @@ pub(crate) use self::calls::{
     commit_send,
     device_name,
     ends_at,
+    has_behind,
     is_drained,
     is_unheard,
     limit_send,
@@ -89,7 +90,6 @@ pub(crate) use self::calls::{
     note_send,
     push,
     queued,
-    readable,
     recv_urgent,
     set_oob_inline,
     shutdown_both,
@@ -546,23 +546,23 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     let (group, link) = (connection.group.clone(), connection.link.clone());
     let token = connection.token;
     let inline = sk.oob_inline();
-    let settings = sk.tcp().map_or(Settings::default(), |tcp| tcp.settings());
+    let tcp = sk.tcp();
     calls::show_sizes(sk, &connection);
     // First: from then on it is set when it changes.
     sk.set_state(sk_state::ACTIVE);
     *sk.conn.lock() = Some(connection);
-    sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
     sk.set_phase(Phase::Accelerated);
     let early = group.connection_live(token, sk.clone());
     with(sk, |connection| {
         connection.core.set_oob_inline(inline);
+        // Now: who changes them from here on finds a connection to tell.
+        let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());
         calls::adopt(connection, settings);
+        sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
         let events = early.map_or(Events::default(), |cdc| connection.handle_cdc(&cdc));
         ((), events)
     });
-    if sk.keepalive.load(Relaxed) != 0 {
-        group.review_keepalive();
-    }
+    group.add_keepalive(sk.keepalive.load(Relaxed));
     if !group.is_usable() {
         link_failed(sk);
     } else if !group.is_link_up(&link) {

@@ -277,13 +277,11 @@ impl Groups {
         let mut from = 0;
         while let Some(group) = self.after(from) {
             from = group.number;
-            let mut links = group.links().filter(|link| link.path.is_on(device, port));
             if on {
+                let links = group.links().filter(|link| link.path.is_on(device, port));
                 links.for_each(|link| group.drain_link(Drain::Port, &link));
             } else {
-                if links.next().is_some() {
-                    group.drain(Drain::Port, false);
-                }
+                group.review_port_drain();
                 group.look_out();
             }
         }

@@ -105,6 +105,14 @@ impl Group {
         drop(reference);
     }
 
+    /// A connection wants links to be tested after so many milliseconds of silence; 0 if it does not.
+    pub(crate) fn add_keepalive(self: &Arc<Self>, span: u32) {
+        let now = self.flow.lock().flow.keepalive();
+        if span != 0 && (now == 0 || span < now) {
+            self.review_keepalive();
+        }
+    }
+
     /// Has links tested as the most impatient of the connections wants, one of which has changed its
     /// mind.
     pub(crate) fn review_keepalive(self: &Arc<Self>) {

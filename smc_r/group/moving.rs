@@ -96,6 +96,7 @@ impl Group {
         if self.is_announced() && link.announce(true) {
             events::link_up(self, &link);
         }
+        self.review_port_drain();
         self.spread();
     }
 

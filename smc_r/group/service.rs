@@ -84,6 +84,22 @@ impl Group {
         }
     }
 
+    /// A port is drained no more, or there is a link on another one: then the group is in use again,
+    /// and what it has on drained ports is not.
+    pub(crate) fn review_port_drain(self: &Arc<Self>) {
+        if self.drained.load(Relaxed) & Drain::Port as u32 == 0 {
+            return;
+        }
+        let is_drained = |link: &Arc<Link>| link.path.device.is_drained(link.path.port);
+        if self.links().all(|link| is_drained(&link)) {
+            return;
+        }
+        self.drain(Drain::Port, false);
+        self.links()
+            .filter(is_drained)
+            .for_each(|link| self.drain_link(Drain::Port, &link));
+    }
+
     /// Are no new connections wanted?
     pub(crate) fn is_drained(&self) -> bool {
         self.drained.load(Relaxed) != 0

@@ -323,15 +323,15 @@ enum News {
 fn look(sk: &Sk<SmcSocket>, seen: usize) -> News {
     // First of all: whatever shows an end has noted before whether the stream was cut off.
     let shut = sk.shutdown_mask() & RCV_SHUTDOWN != 0;
-    let (readable, read_shut) = conn::readable(sk);
-    if readable > seen {
+    let (more, read_shut) = conn::has_behind(sk, seen);
+    if more {
         // It has just come, and stands before whatever came with it.
         return News::Data;
     }
     let cut = sk.cut_told.load(Relaxed) == 0 && sk.failure().is_some();
     if sk.err() != 0 || cut {
         News::Failed
-    } else if shut || (read_shut && readable == 0) {
+    } else if shut || read_shut {
         News::End
     } else {
         News::None

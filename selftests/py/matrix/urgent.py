@@ -11,6 +11,7 @@ from . import raw
 from .harness import SIOCATMARK
 
 SOL = socket.SOL_SOCKET
+SO_PEEK_OFF = 42
 
 
 def ends(t):
@@ -168,8 +169,32 @@ def urgent_with_more(t):
     t.do("recv", server.recv, 10)
 
 
+def peeking_on_behind_the_mark(t):
+    client, server, _ = ends(t)
+    server.setsockopt(SOL, socket.SO_OOBINLINE, 1)
+    server.setsockopt(SOL, SO_PEEK_OFF, 0)
+    client.send(b"abc", raw.OOB)
+    t.arrived(server, 3)
+    for _ in range(3):
+        t.do("peek", raw.recv, server, 10, raw.PEEK | raw.DONTWAIT)
+    t.note("place", server.getsockopt(SOL, SO_PEEK_OFF))
+    t.do("recv", server.recv, 10)
+    t.note("place", server.getsockopt(SOL, SO_PEEK_OFF))
+    t.do("recv", server.recv, 10)
+
+
+def peeking_behind_the_mark_at_the_end(t):
+    client, server, _ = ends(t)
+    server.setsockopt(SOL, SO_PEEK_OFF, 0)
+    client.send(b"abcX", raw.OOB)
+    client.close()
+    t.poll("poll", server, 0x2003)
+    for _ in range(2):
+        t.do("peek", raw.recv, server, 10, raw.PEEK)
+
+
 SCRIPTS = [
     one_urgent_byte, urgent_in_line, urgent_first, two_urgent_bytes, urgent_is_read_late,
     urgent_flags, urgent_and_select, urgent_to_a_blocked_reader, urgent_at_the_end,
-    urgent_with_more,
+    urgent_with_more, peeking_on_behind_the_mark, peeking_behind_the_mark_at_the_end,
 ]

@@ -70,11 +70,11 @@ impl Conn {
 
     /// Where bytes to read are: `max` at most, from `skip` bytes behind the next one on.
     ///
-    /// `skip` is for peeking, else 0. A run ends in front of the urgent mark: once the
-    /// application has some bytes, stop when [`Conn::ends_at`] is true, as TCP does. Nothing that
+    /// `skip` is for peeking, else 0. A run ends in front of the urgent mark, and a peek may begin
+    /// at the mark only if the urgent byte is in line: once the application has some bytes, stop when [`Conn::ends_at`] is true, as TCP does. Nothing that
     /// happens until [`Conn::recv_commit`] makes the bytes invalid.
     pub fn recv_spans(&mut self, skip: u32, max: u32) -> Spans {
-        let run = self.run();
+        let run = self.run(skip);
         if skip >= run {
             return Spans::EMPTY;
         }
@@ -164,14 +164,28 @@ impl Conn {
         self.received.since(self.consumed)
     }
 
-    /// Bytes that can be read at once: up to the urgent mark.
-    fn run(&self) -> u32 {
+    /// Whether a reader who has seen so many bytes gets more. Behind an urgent mark there may be
+    /// some that he does not get yet.
+    pub fn has_behind(&self, seen: u32) -> bool {
+        self.readable() > seen && self.run(seen) > seen
+    }
+
+    /// Bytes that can be read at once: up to the urgent mark, or past it by who has seen all that is
+    /// in front of it.
+    fn run(&self, seen: u32) -> u32 {
         if self.void {
             return 0;
         }
         let unread = self.unread();
         match self.urgent_in {
-            Some(u) if u.at > self.consumed.total => amount(self.consumed.total, u.at).min(unread),
+            Some(u) if u.at > self.consumed.total => {
+                let mark = amount(self.consumed.total, u.at);
+                if self.inline && seen >= mark {
+                    unread
+                } else {
+                    mark.min(unread)
+                }
+            }
             _ => unread,
         }
     }

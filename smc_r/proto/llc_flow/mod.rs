@@ -717,6 +717,11 @@ impl Flow {
         self.keepalive = span;
     }
 
+    /// What [`set_keepalive`](Self::set_keepalive) was told last.
+    pub fn keepalive(&self) -> Millis {
+        self.keepalive
+    }
+
     /// The driver saw something arrive on the link that the flow was not told of: CDC messages.
     /// Call it with the time of the last one before [`handle_timeout`](Self::handle_timeout).
     pub fn note_activity(&mut self, link: LinkIx, when: Time) {
