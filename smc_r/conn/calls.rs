@@ -228,6 +228,7 @@ pub(crate) fn push(sk: &Sk<SmcSocket>) {
 pub(super) fn adopt(connection: &mut Connection, settings: Settings) {
     connection.core.set_nodelay(settings.nodelay);
     connection.core.set_cork(settings.cork);
+    connection.core.set_timed(settings.user_timeout != 0);
     connection.watch.set_limit(settings.user_timeout);
 }
 

@@ -326,6 +326,8 @@ pub struct Conn {
     cork: bool,
     more: bool,
     nodelay: bool,
+    /// Each transmit has a completion: somebody looks at how long they take.
+    timed: bool,
     /// So many bytes do not wait for a completion either.
     gather: u32,
     /// Data up to here goes out in spite of a cork.
@@ -423,6 +425,7 @@ impl Conn {
             cork: false,
             more: false,
             nodelay: false,
+            timed: false,
             gather: u32::MAX,
             push: 0,
             received: Position::start(own),

@@ -226,6 +226,14 @@ impl Conn {
         }
     }
 
+    /// Sets or clears `TCP_USER_TIMEOUT`: while set, it is known of all data whether it has arrived.
+    pub fn set_timed(&mut self, on: bool) {
+        self.timed = on;
+        if on {
+            self.sync_sent();
+        }
+    }
+
     /// Lets go what a cork holds back at the moment.
     pub fn push_pending(&mut self) {
         self.push = self.committed.total;
@@ -405,6 +413,7 @@ impl Conn {
         let quiet = plan.data > 0
             && interactive
             && !busy
+            && !self.timed
             && urgent.is_none()
             && plan.fin == sent
             && !owe_message

@@ -367,6 +367,25 @@ fn receiver_that_holds_back_updates() {
 }
 
 #[test]
+fn who_measures_time_gets_completions() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_timed(true);
+    rig.send(10);
+    let t = rig.post();
+    assert!(t.signal);
+    let _ = rig.sent(&t);
+    rig.conn.set_timed(false);
+    // What was posted before is asked for.
+    let _ = rig.data(1);
+    rig.conn.recv_commit(1);
+    rig.send(10);
+    assert!(!rig.post().signal);
+    rig.conn.set_timed(true);
+    let s = rig.post();
+    assert!(s.signal && s.data_len() == 0);
+}
+
+#[test]
 fn exact_figure_of_what_is_queued() {
     let mut rig = Rig::new(4096, 0);
     rig.send(10);
