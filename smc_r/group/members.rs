@@ -107,8 +107,12 @@ impl Group {
 
     /// A connection wants links to be tested after so many milliseconds of silence; 0 if it does not.
     pub(crate) fn add_keepalive(self: &Arc<Self>, span: u32) {
+        // Most do not, and cost nothing then.
+        if span == 0 {
+            return;
+        }
         let now = self.flow.lock().flow.keepalive();
-        if span != 0 && (now == 0 || span < now) {
+        if now == 0 || span < now {
             self.review_keepalive();
         }
     }
