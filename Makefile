@@ -9,7 +9,7 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall deb test-deb test-bare check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
@@ -32,15 +32,17 @@ deb: tools ## Debian packages of the tools and of the modules' sources, into bui
 test-deb: tools ## try the packages: install, build by DKMS, load in a guest, upgrade, remove
 	@tools/env/test-deb
 
+test-bare: tools ## the same on a bare Debian, with an upgrade of the kernel
+	@tools/env/test-bare
+
 check: ## rustfmt, clippy, shellcheck, and rules of the sources
 	@tools/env/check
 
 test: ## check, tests of the core and the tools, and the guest suites
 	@tools/env/test
 
-test-debug: ## the guest suites on a kernel with lockdep and kmemleak (builds it first: half an hour)
-	@KVER=debug $(MAKE) --no-print-directory modules tools
-	@KVER=debug selftests/vm/run --suite one --patience 4
+test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=debug or kasan; builds it first: half an hour)
+	@tools/env/test-debug $(NAME)
 
 fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)
 	@tools/env/fuzz $(FUZZ_SECONDS)
@@ -63,8 +65,8 @@ demo: modules tools ## two guests, SMC between them, with ordinary programs
 shell: modules tools ## a shell in a guest; modules in $$VM_MODULES, tools in the PATH
 	@selftests/vm/run --shell
 
-env: ## fill the cache: root file system, kernel with Rust metadata, kernel of the C peer
-	@tools/env/setup rootfs kernel peer
+env: ## fill the cache: root file system, kernel with Rust metadata, kernel of the C peer, sources of tests
+	@tools/env/setup rootfs kernel peer sources
 
 update-env: ## look for newer kernels in the archive
 	@tools/env/setup update kernel peer

@@ -2,6 +2,10 @@
 
 //! Handlers of socket listings (`sock_diag`), as `ss` asks for them.
 //!
+//! Two modules share the work: one has sockets, and lends a [`Lister`]; the other one has a
+//! [`Handler`], which borrows that for each part of a listing, by name. So neither is linked to the
+//! other one, and the lender can be unloaded while nobody lists.
+//!
 //! C header: [`include/linux/sock_diag.h`](srctree/include/linux/sock_diag.h)
 
 use crate::bindings;
@@ -19,6 +23,37 @@ use kernel::error::{
 };
 use kernel::prelude::*;
 
+/// What lists sockets. The type is a tag.
+pub trait Lister: Sized + 'static {
+    /// Lists sockets. Called again with the cursor where it was left, until it adds no message. Between
+    /// two calls the module may be unloaded, and another build of it loaded.
+    fn list(dump: &mut Dump<'_>) -> Result;
+}
+
+/// What is lent. The two modules may be of different builds: another layout needs another name than `kapi_lent_`.
+#[repr(C)]
+pub struct Lent {
+    list: unsafe extern "C" fn(*mut bindings::sk_buff, *mut bindings::netlink_callback) -> c_int,
+}
+
+impl Lent {
+    /// What [`lend_sockets`](crate::lend_sockets) exports.
+    pub const fn of<L: Lister>() -> Self {
+        Self { list: list::<L> }
+    }
+}
+
+/// Lends a [`Lister`] to the [`Handler`] of a family: its symbol is `kapi_lent_` and the number of that. The
+/// module has to export it.
+#[macro_export]
+macro_rules! lend_sockets {
+    ($symbol:ident, $lister:ty) => {
+        #[no_mangle]
+        #[allow(non_upper_case_globals)]
+        static $symbol: $crate::diag::Lent = $crate::diag::Lent::of::<$lister>();
+    };
+}
+
 /// A handler of listings. The type is a tag.
 pub trait Handler: Sized + 'static {
     /// The address family it answers for.
@@ -26,9 +61,6 @@ pub trait Handler: Sized + 'static {
 
     /// The module, for the kernel to hold while a listing is in progress.
     fn module() -> &'static ThisModule;
-
-    /// Lists sockets. Called again with the cursor where it was left, until it adds no message.
-    fn dump(dump: &mut Dump<'_>) -> Result;
 }
 
 /// A listing in progress.
@@ -143,8 +175,8 @@ impl<'a> Dump<'a> {
 
 /// # Safety
 ///
-/// Called by the kernel for a listing of the handler `H`.
-unsafe extern "C" fn dump<H: Handler>(
+/// Called for a listing in progress.
+unsafe extern "C" fn list<L: Lister>(
     skb: *mut bindings::sk_buff,
     cb: *mut bindings::netlink_callback,
 ) -> c_int {
@@ -156,10 +188,31 @@ unsafe extern "C" fn dump<H: Handler>(
             written: false,
             _dump: PhantomData,
         };
-        H::dump(&mut dump)?;
+        L::list(&mut dump)?;
         // SAFETY: The buffer of the dump.
         Ok(unsafe { (*skb).len }.try_into()?)
     })
+}
+
+/// # Safety
+///
+/// Called by the kernel for a listing of the handler `H`.
+unsafe extern "C" fn dump<H: Handler>(
+    skb: *mut bindings::sk_buff,
+    cb: *mut bindings::netlink_callback,
+) -> c_int {
+    // SAFETY: May be called from anywhere.
+    let lent = unsafe { bindings::diag_borrow(H::FAMILY) }.cast::<Lent>();
+    // SAFETY: Of this name is only what `lend_sockets` makes, and its module stays until it is given back.
+    let Some(lent) = (unsafe { lent.as_ref() }) else {
+        // Nobody has sockets: no message, which ends the listing.
+        return 0;
+    };
+    // SAFETY: As the kernel has called this function.
+    let ret = unsafe { (lent.list)(skb, cb) };
+    // SAFETY: Borrowed above.
+    unsafe { bindings::diag_give_back(H::FAMILY) };
+    ret
 }
 
 /// # Safety
@@ -217,9 +270,8 @@ impl<H: Handler> Registration<H> {
 
 impl<H: Handler> Drop for Registration<H> {
     fn drop(&mut self) {
-        // SAFETY: Registered in `new`.
-        unsafe { bindings::sock_diag_unregister(&*self.raw) };
-        // The kernel looks at handlers under RCU, and holds the module while it uses one.
-        crate::util::wait_for_readers();
+        // SAFETY: Registered in `new`. The kernel looks at handlers under RCU, which this waits for, and
+        // holds the module while it uses one.
+        unsafe { bindings::diag_unregister(&*self.raw) };
     }
 }

@@ -46,11 +46,13 @@ unsafe impl Backend for SpinLockBhBackend {
         unsafe { bindings::__spin_lock_init(ptr, name, key) }
     }
 
+    #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: `ptr` is an initialised lock by the requirements of this function.
         unsafe { bindings::spin_lock_bh(ptr) }
     }
 
+    #[inline]
     unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
         // SAFETY: The caller holds the lock by the requirements of this function.
         unsafe { bindings::spin_unlock_bh(ptr) }
@@ -62,6 +64,7 @@ unsafe impl Backend for SpinLockBhBackend {
         (taken != 0).then_some(())
     }
 
+    #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         // SAFETY: `ptr` is an initialised lock by the requirements of this function.
         unsafe { bindings::spin_assert_is_held(ptr) }

@@ -11,6 +11,7 @@ pub fn random_bytes(buf: &mut [u8]) {
 }
 
 /// Milliseconds of the monotonic clock.
+#[inline]
 pub fn now_ms() -> u64 {
     // SAFETY: May be called from anywhere.
     unsafe { bindings::now_ms() }

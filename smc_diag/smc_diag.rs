@@ -2,21 +2,14 @@
 
 //! Reports on SMC sockets over `NETLINK_SOCK_DIAG`, for `smcss` and the like.
 //!
-//! A module of its own, so that it need not be loaded where nobody looks; it knows sockets by
-//! [`smc_r::snapshot`] only.
+//! A module of its own, so that it need not be loaded where nobody looks. What it says is in
+//! `smc_r`, which it borrows while it answers: `smc_r` can be unloaded at any other time. Where it
+//! is not loaded, there are no sockets to list.
 
 #![forbid(unsafe_code)]
 
-mod attrs;
-mod request;
-
 use kapi::diag;
 use kernel::prelude::*;
-
-use crate::request::SmcSockets;
-
-/// `AF_SMC`, see `include/linux/socket.h`.
-const AF_SMC: u8 = 43;
 
 module! {
     type: SmcDiag,
@@ -25,6 +18,23 @@ module! {
     description: "Diagnosis of SMC sockets",
     license: "GPL v2",
     alias: ["net-pf-16-proto-4-type-43"],
+}
+
+/// The handler.
+struct SmcSockets;
+
+impl diag::Handler for SmcSockets {
+    /// `AF_SMC`, see `include/linux/socket.h`.
+    const FAMILY: u8 = 43;
+
+    fn module() -> &'static ThisModule {
+        #[cfg(before_7_3)]
+        {
+            &THIS_MODULE
+        }
+        #[cfg(not(before_7_3))]
+        kernel::module::this_module::<SmcDiag>()
+    }
 }
 
 struct SmcDiag {

@@ -72,51 +72,40 @@ pub(crate) trait DeviceUpcalls: Send + Sync {
     fn fatal(&self, device: &Arc<Device>);
 }
 
-/// Which entries of a port's GID table are in use. The table of a device may have hundreds of
-/// entries, of which a few are, and each connection looks through it.
-#[derive(Clone, Copy)]
-struct UsedGids {
+/// What a port's GID table held. The table of a device may have hundreds of entries, of which a few are
+/// in use, and each connection looks through it.
+struct GidTable {
     port: u8,
     /// As many changes to the tables had been told when the table was looked through.
     as_of: u64,
-    /// A bit for each entry.
-    used: [u64; GIDS.div_ceil(u64::BITS) as usize],
+    entries: KVec<GidEntry>,
 }
 
-impl UsedGids {
-    fn of(ib: &ib::Device, port: u8, as_of: u64) -> Self {
-        let len = ib.port(port.into()).map_or(0, |attr| attr.gids.min(GIDS));
-        let mut used = [0; GIDS.div_ceil(u64::BITS) as usize];
-        for (word, bits) in (0..len).step_by(u64::BITS as usize).zip(&mut used) {
-            for bit in 0..u64::BITS.min(len - word) {
-                let is_used =
-                    u8::try_from(word + bit).is_ok_and(|i| ib.gid(port.into(), i).is_some());
-                *bits |= u64::from(is_used) << bit;
+impl GidTable {
+    fn read(ib: &ib::Device, port: u8, as_of: u64) -> Result<Self> {
+        let len = ib.port(port.into())?.gids.min(GIDS);
+        let mut entries = KVec::new();
+        for entry in (0..len).filter_map(|i| ib.gid(port.into(), u8::try_from(i).ok()?)) {
+            entries.push(entry, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            port,
+            as_of,
+            entries,
+        })
+    }
+
+    /// The best entry, the first of equals.
+    fn best(&self, rank: impl Fn(&GidEntry) -> Option<u8>) -> Option<(u8, GidEntry)> {
+        let mut best: Option<(u8, GidEntry)> = None;
+        for entry in &self.entries {
+            if let Some(rank) = rank(entry) {
+                if best.as_ref().is_none_or(|(other, _)| *other < rank) {
+                    best = Some((rank, *entry));
+                }
             }
         }
-        Self { port, as_of, used }
-    }
-
-    fn indices(self) -> impl Iterator<Item = u8> {
-        Indices(self.used)
-    }
-}
-
-/// Goes from one bit to the next: hardly any is set.
-struct Indices([u64; GIDS.div_ceil(u64::BITS) as usize]);
-
-impl Iterator for Indices {
-    type Item = u8;
-
-    fn next(&mut self) -> Option<u8> {
-        let (word, bits) = self
-            .0
-            .iter_mut()
-            .enumerate()
-            .find(|(_, bits)| **bits != 0)?;
-        let bit = bits.trailing_zeros();
-        *bits &= bits.wrapping_sub(1);
-        u8::try_from(word as u32 * u64::BITS + bit).ok()
+        best
     }
 }
 
@@ -141,7 +130,7 @@ struct Inner {
     /// Not yet shut down.
     transports: KVec<Arc<Rc>>,
     /// What is known of the GID tables, one for each port that was asked for.
-    gids: KVec<UsedGids>,
+    gids: KVec<GidTable>,
 }
 
 /// Name of a device. Administrators may change it.
@@ -235,34 +224,44 @@ impl Device {
         self.ib().is_ok_and(|ib| ib.receives_in_two())
     }
 
-    /// The entries of a port's GID table.
-    pub(crate) fn gids(&self, port: u8) -> impl Iterator<Item = GidEntry> {
-        let ib = self.ib().ok();
-        let used = ib.as_ref().map(|ib| self.used_gids(ib, port));
-        let indices = used.into_iter().flat_map(UsedGids::indices);
-        indices.filter_map(move |index| ib.as_ref()?.gid(port.into(), index))
+    /// The best entry of a port's GID table by `rank`, as it is now. May sleep.
+    fn best_gid(&self, port: u8, rank: impl Fn(&GidEntry) -> Option<u8>) -> Option<(u8, GidEntry)> {
+        let ib = self.ib().ok()?;
+        let (order, known) = self.best_known_gid(&ib, port, &rank)?;
+        let now = ib.gid(port.into(), known.index);
+        if let Some(entry) = now.filter(|now| now.gid == known.gid && rank(now) == Some(order)) {
+            return Some((order, entry));
+        }
+        // It has changed, and nobody has been told yet.
+        GidTable::read(&ib, port, 0).ok()?.best(rank)
     }
 
-    /// Entries that have gone since may be among them, but none that have come are missing.
-    fn used_gids(&self, ib: &ib::Device, port: u8) -> UsedGids {
+    /// The best entry by what is known of the table: changes that have not been told may be missing.
+    fn best_known_gid(
+        &self,
+        ib: &ib::Device,
+        port: u8,
+        rank: impl Fn(&GidEntry) -> Option<u8>,
+    ) -> Option<(u8, GidEntry)> {
         // Before the table is read: what comes meanwhile is told afterwards.
         let as_of = self.gid_changes.load(Acquire);
-        let known = |gids: &KVec<UsedGids>| gids.iter().position(|gids| gids.port == port);
+        let place = |gids: &KVec<GidTable>| gids.iter().position(|gids| gids.port == port);
         {
             let inner = self.inner.lock();
-            let gids = known(&inner.gids).and_then(|place| inner.gids.get(place));
+            let gids = place(&inner.gids).and_then(|place| inner.gids.get(place));
             if let Some(gids) = gids.filter(|gids| gids.as_of == as_of) {
-                return *gids;
+                return gids.best(rank);
             }
         }
-        let found = UsedGids::of(ib, port, as_of);
+        let found = GidTable::read(ib, port, as_of).ok()?;
+        let best = found.best(rank);
         let mut inner = self.inner.lock();
-        match known(&inner.gids).and_then(|place| inner.gids.get_mut(place)) {
+        match place(&inner.gids).and_then(|place| inner.gids.get_mut(place)) {
             Some(gids) => *gids = found,
             // Without memory it is found again the next time.
             None => drop(inner.gids.push(found, GFP_KERNEL)),
         }
-        found
+        best
     }
 
     /// The GID table of a port has changed.
@@ -338,9 +337,9 @@ pub(crate) struct Path {
 impl Path {
     /// Whether the port still has the address at its place. May sleep.
     pub(crate) fn exists(&self) -> bool {
-        self.device
-            .gids(self.port)
-            .any(|entry| entry.index == self.gid_index && Gid(entry.gid) == self.gid)
+        let entry = |ib: ARef<ib::Device>| ib.gid(self.port.into(), self.gid_index);
+        let entry = self.device.ib().ok().and_then(entry);
+        entry.is_some_and(|entry| Gid(entry.gid) == self.gid)
     }
 
     /// Whether the port is there, with its address, and packets go through it. May sleep.
@@ -387,6 +386,19 @@ pub(crate) enum Gids {
 }
 
 impl Want {
+    /// May the namespace use the device? The administrator can bind devices to one namespace each, whatever
+    /// their cards are in.
+    fn may_use(&self, device: &Device) -> bool {
+        let Ok(ib) = device.ib() else {
+            return false;
+        };
+        // Others have to be looked for.
+        if self.namespace == Net::init().id() {
+            return ib.is_in(Net::init());
+        }
+        Net::by_id(self.namespace).is_some_and(|net| ib.is_in(&net))
+    }
+
     /// How well a GID does: more is better, None is not at all.
     fn rank(&self, entry: &GidEntry) -> Option<u8> {
         let here = entry.netdev.namespace == self.namespace;
@@ -492,16 +504,7 @@ impl DeviceTable {
                 if device.is_drained(port) || !self.suits(want, device, port) {
                     continue;
                 }
-                let mut best: Option<(u8, GidEntry)> = None;
-                for entry in device.gids(port) {
-                    let Some(rank) = want.rank(&entry) else {
-                        continue;
-                    };
-                    // The first of equals.
-                    if best.as_ref().is_none_or(|(other, _)| *other < rank) {
-                        best = Some((rank, entry));
-                    }
-                }
+                let best = device.best_gid(port, |entry| want.rank(entry));
                 let (Some((rank, entry)), Ok(info)) = (best, device.port(port)) else {
                     continue;
                 };
@@ -535,8 +538,9 @@ impl DeviceTable {
     }
 
     /// The paths in the network of another one, its own included, for links of the same group: of
-    /// ports in the same physical network, if it has a name, or else in the same subnet. May sleep.
-    pub(crate) fn beside(&self, path: &Path) -> Result<KVec<Path>> {
+    /// ports in the same physical network, if it has a name, or else in the same subnet; of the
+    /// addresses of a port, one in the subnet of `near` if there is any. May sleep.
+    pub(crate) fn beside(&self, path: &Path, near: IpAddr) -> Result<KVec<Path>> {
         let gids = match path.gid_kind {
             // Such a GID does not say which network it is in.
             GidKind::V1 if path.want.pnet.is_none() => return Ok(KVec::new()),
@@ -545,6 +549,7 @@ impl DeviceTable {
         };
         let mut paths = self.paths(&Want {
             ifindex: None,
+            source: near,
             vlan: path.vlan,
             gids,
             ..path.want
@@ -558,12 +563,8 @@ impl DeviceTable {
 
     /// Whether a port is in the physical network that is wanted, if one is, and may be used.
     fn suits(&self, want: &Want, device: &Device, port: u8) -> bool {
-        let Some(id) = want.pnet else {
-            return true;
-        };
-        let may_use = Net::by_id(want.namespace)
-            .is_some_and(|net| device.ib().is_ok_and(|ib| ib.is_in(&net)));
-        may_use && pnet::of_port(self, device, port).is_some_and(|port| port.id == id)
+        let named = |id| pnet::of_port(self, device, port).is_some_and(|port| port.id == id);
+        want.may_use(device) && want.pnet.is_none_or(named)
     }
 
     /// Whether there is any device. Any context.
@@ -576,8 +577,8 @@ impl DeviceTable {
         let devices = self.list().ok()?;
         devices.iter().find_map(|device| {
             let mut ports = device.ports();
-            let mac = ports.find_map(|port| device.gids(port).next())?.mac;
-            Some(Mac(mac))
+            let (_, first) = ports.find_map(|port| device.best_gid(port, |_| Some(0)))?;
+            Some(Mac(first.mac))
         })
     }
 
@@ -661,6 +662,11 @@ impl Client for Clients {
         drop(list);
         self.0.upcalls.ready();
         Ok(data)
+    }
+
+    fn watched(&self, data: &Self::Data) {
+        // Somebody may have looked through a table already.
+        data.note_gids_changed();
     }
 
     fn remove(&self, _device: &ib::Device, data: Arc<Self::Data>) {

@@ -244,7 +244,7 @@ impl Upcalls for Link {
             return;
         }
         match Cdc::parse(message) {
-            Ok(cdc) => self.group.cdc_received(&cdc),
+            Ok(cdc) => self.group.cdc_received(self.place, &cdc),
             // A damaged message is for the LLC engine, which ends the link.
             Err(_) => self.group.llc_received(self.place, message),
         }

@@ -217,15 +217,23 @@ pub(crate) fn further(
     peer: Option<Gid>,
     direct: bool,
 ) -> Result<KVec<Path>> {
-    let mut paths = devices.beside(first)?;
-    if let (Some(peer), GidKind::V2) = (peer, first.gid_kind) {
-        paths.retain(|path| {
-            if direct {
-                is_on_link(path, peer)
-            } else {
-                way(path, peer).is_ok_and(|way| way.hop == Hop::Gateway)
+    let mut paths = devices.beside(first, first.want.source)?;
+    let (Some(peer), GidKind::V2) = (peer, first.gid_kind) else {
+        return Ok(paths);
+    };
+    if !direct {
+        paths.retain(|path| way(path, peer).is_ok_and(|way| way.hop == Hop::Gateway));
+        return Ok(paths);
+    }
+    paths.retain(|path| is_on_link(path, peer));
+    if first.want.pnet.is_some() {
+        // A port in the same physical network may be in several subnets, the peer's among them.
+        for near in devices.beside(first, address(peer))? {
+            let is_known = paths.iter().any(|path| path.is_on(&near.device, near.port));
+            if !is_known && is_on_link(&near, peer) {
+                paths.push(near, GFP_KERNEL)?;
             }
-        });
+        }
     }
     Ok(paths)
 }

@@ -9,7 +9,7 @@
 //! * [`group`], [`link`]: link groups, their buffers and LLC messages.
 //! * [`conn`]: the data of one connection.
 //! * [`transport`], [`device`], [`buffers`]: queue pairs, ports, registered memory.
-//! * [`netlink`], [`events`], [`stats`], [`snapshot`]: what administrators see.
+//! * [`netlink`], [`diag`], [`events`], [`stats`], [`snapshot`]: what administrators see.
 //! * [`pnet`], [`rules`], [`netns`]: what they say; [`peers`]: what experience says.
 //! * The protocol itself is in the crate `smc_proto`, which knows no kernel.
 //!
@@ -37,6 +37,7 @@ mod buffers;
 mod clock;
 mod conn;
 mod device;
+mod diag;
 mod events;
 mod group;
 mod handshake;
@@ -48,7 +49,7 @@ mod peers;
 mod pnet;
 mod rules;
 mod shown;
-pub mod snapshot;
+mod snapshot;
 mod socket;
 mod stats;
 mod transport;

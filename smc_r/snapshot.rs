@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Read-only view of the sockets of a namespace, for a module that reports on them.
+//! Read-only view of the sockets of a namespace, for reports on them.
 //!
-//! The only part of this crate that others may use. A [`Snapshot`] is a copy, taken while nobody
+//! A [`Snapshot`] is a copy, taken while nobody
 //! waits: the reader may sleep over it, and sockets come and go meanwhile. Sockets are numbered in
 //! the order in which they were made, and no number comes back, so that reading can stop anywhere
 //! and go on after the last number that was seen.
@@ -22,7 +22,7 @@ use crate::{
 
 /// What carries the data of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// RDMA; or it is not decided yet.
     Rdma,
     /// Plain TCP.
@@ -36,54 +36,54 @@ pub enum Mode {
 
 /// The link that a connection uses.
 #[derive(Clone, Copy)]
-pub struct LinkView {
+pub(crate) struct LinkView {
     /// Its number on the wire.
-    pub number: u8,
+    pub(crate) number: u8,
     /// Our side of the link group.
-    pub role: Role,
+    pub(crate) role: Role,
     /// Name of the RDMA device, padded with zeroes.
-    pub device: [u8; 64],
+    pub(crate) device: [u8; 64],
     /// Port of the device.
-    pub port: u8,
+    pub(crate) port: u8,
     /// Our GID.
-    pub gid: Gid,
+    pub(crate) gid: Gid,
     /// The peer's GID.
-    pub peer_gid: Gid,
+    pub(crate) peer_gid: Gid,
 }
 
 /// An accelerated connection.
 #[derive(Clone, Copy)]
-pub struct ConnectionView {
+pub(crate) struct ConnectionView {
     /// The token by which the peer names it.
-    pub token: u32,
+    pub(crate) token: u32,
     /// Cursors and flags.
-    pub diag: Diag,
+    pub(crate) diag: Diag,
     /// The link; none if the group is over.
-    pub link: Option<LinkView>,
+    pub(crate) link: Option<LinkView>,
 }
 
 /// A socket.
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Above the numbers of all sockets made before.
-    pub number: u64,
+    pub(crate) number: u64,
     /// How the socket was made, and the family of its TCP connection.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// The state, one of the numbers that user space knows.
-    pub state: u8,
+    pub(crate) state: u8,
     /// What carries the data.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// Which directions are shut: bit 0 for receiving, bit 1 for sending.
-    pub shutdown: u8,
+    pub(crate) shutdown: u8,
     /// Our address.
-    pub local: Option<SockAddr>,
+    pub(crate) local: Option<SockAddr>,
     /// The peer's address.
-    pub peer: Option<SockAddr>,
+    pub(crate) peer: Option<SockAddr>,
     /// Index of the interface that the socket is bound to, or 0.
-    pub bound_dev_if: i32,
+    pub(crate) bound_dev_if: i32,
     /// Cookie, inode and owner.
-    pub ids: Ids,
+    pub(crate) ids: Ids,
     /// The connection, while data moves by RDMA.
-    pub connection: Option<ConnectionView>,
+    pub(crate) connection: Option<ConnectionView>,
 }
 
 impl Snapshot {
@@ -124,7 +124,7 @@ impl Snapshot {
 
     /// The address family that the socket was made with: `AF_INET` or `AF_INET6`, or `native`
     /// where it is one of the module's own.
-    pub fn family(&self, native: u16) -> u16 {
+    pub(crate) fn family(&self, native: u16) -> u16 {
         match self.kind.origin {
             Origin::Native => native,
             Origin::Inet => self.kind.family.number(),
@@ -168,7 +168,7 @@ impl LinkView {
 /// Calls `f` for the sockets of a namespace whose TCP sockets are of family `family` and whose
 /// numbers are above `after`, in ascending order. Ends with the first error of `f`, which it
 /// returns. Process context.
-pub fn for_each(
+pub(crate) fn for_each(
     net: &Net,
     family: Family,
     after: u64,

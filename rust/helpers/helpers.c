@@ -16,6 +16,10 @@
 #include "helpers.h"
 
 #include "bug.c"
+#ifdef __BINDGEN__
+/* An object of its own. */
+#include "diag.c"
+#endif
 #include "ib.c"
 #include "netlink.c"
 #include "netns.c"

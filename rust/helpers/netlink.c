@@ -188,26 +188,6 @@ __rust_helper void rust_helper_nlmsg_drop(struct sk_buff *skb, void *nlh)
 	nlmsg_cancel(skb, nlh);
 }
 
-__rust_helper int rust_helper_diag_dump_start(struct sk_buff *skb, const struct nlmsghdr *nlh,
-					      int (*dump)(struct sk_buff *skb,
-							  struct netlink_callback *cb),
-					      struct module *owner)
-{
-	struct netlink_dump_control c = {
-		.dump = dump,
-		.min_dump_alloc = SKB_WITH_OVERHEAD(32768),
-		.module = owner,
-	};
-	struct net *net = sock_net(skb->sk);
-
-	return netlink_dump_start(net->diag_nlsk, skb, nlh, &c);
-}
-
-__rust_helper bool rust_helper_nlmsg_is_dump(const struct nlmsghdr *nlh)
-{
-	return nlh->nlmsg_flags & NLM_F_DUMP;
-}
-
 /* A table of unsigned integers with bounds, in the mount of the namespace. */
 __rust_helper void rust_helper_sysctl_entry(struct ctl_table *table, const char *name, u32 *data,
 					    u32 *min, u32 *max)

@@ -548,7 +548,8 @@ __rust_helper void rust_helper_sk_list_init(struct kapi_sk_list *list)
 {
 	spin_lock_init(&list->lock);
 	INIT_LIST_HEAD(&list->head);
-	list->seq = 0;
+	/* Above all numbers there were when the module was loaded before. */
+	list->seq = ktime_get_ns();
 }
 
 __rust_helper void rust_helper_sk_list_add(struct kapi_sk_list *list, struct kapi_sk_link *link,

@@ -390,6 +390,12 @@ __rust_helper u32 rust_helper_tcp_user_timeout(const struct sock *sk)
 	return READ_ONCE(inet_csk(sk)->icsk_user_timeout);
 }
 
+/* TCP_NOTSENT_LOWAT, or what holds for the namespace. */
+__rust_helper u32 rust_helper_tcp_unsent_limit(const struct sock *sk)
+{
+	return tcp_notsent_lowat(tcp_sk(sk));
+}
+
 /* Milliseconds of silence after which TCP would ask for a sign of life, if it was asked to. */
 __rust_helper u32 rust_helper_tcp_keepalive_time(const struct sock *sk)
 {

@@ -52,6 +52,10 @@ pub trait Client: Send + Sync + Sized + 'static {
     /// A device is there. With an error it is ignored until it comes again.
     fn add(&self, device: &Device) -> Result<Arc<Self::Data>>;
 
+    /// From now on [`Client::event`] is called for the device: what happened between [`Client::add`] and
+    /// this was not told.
+    fn watched(&self, data: &Self::Data);
+
     /// The device goes. All references to it must be given up soon: unregistration, and with it
     /// the driver's unloading or the end of a network namespace, waits for them.
     fn remove(&self, device: &Device, data: Arc<Self::Data>);
@@ -191,6 +195,7 @@ unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
         // SAFETY: The handler is pinned in `this` and complete; `remove` unregisters it.
         // INVARIANT: Registered from here.
         unsafe { bindings::ib_register_event_handler(raw) };
+        client.watched(&data);
         Ok(0)
     })
 }

@@ -584,13 +584,19 @@ impl<H: Handler> Connection<H> {
         let Some(slot) = Cqe::index(&self.send_cqes, cqe) else {
             return;
         };
-        // Chains before it may have no completion of their own: the device goes by the order.
-        let mut count = self.queue.lock().age(slot);
-        while count > 0 {
-            count -= 1;
+        let mut left = None;
+        while left != Some(0) {
             let (completed, room) = {
                 let mut queue = self.queue.lock();
-                (queue.complete(), queue.take_wanted())
+                // Chains before it may have no completion of their own: the device goes by the order.
+                let count = left.get_or_insert_with(|| queue.age(slot));
+                let mut completed = None;
+                while *count > 0 && completed.is_none() {
+                    *count -= 1;
+                    // Those that concern nobody are done with at once.
+                    completed = queue.complete().filter(Completed::concerns);
+                }
+                (completed, queue.take_wanted())
             };
             if let Some(Completed { cookie, source }) = completed {
                 drop(source);
@@ -632,9 +638,11 @@ impl<H: Handler> Connection<H> {
                 live.handler.received(message);
             }
         }
-        // An error means that the connection is being shut down, or broken, which completions
-        // tell.
-        let _ = self.post_receive(index);
+        // A place less for messages is not made up for, and a peer for which there is none waits for
+        // ever. Where the connection is being shut down, nobody needs to know.
+        if self.post_receive(index).is_err() && self.queue.lock().qp().is_some() {
+            self.broken(live, bindings::ib_wc_status_IB_WC_GENERAL_ERR);
+        }
     }
 
     fn on_register(&self, live: &Live<H>, wc: &bindings::ib_wc) {

@@ -60,11 +60,13 @@ impl Pages {
         self.len
     }
 
+    #[inline]
     pub(super) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
     /// The address of a piece, if all of it is inside.
+    #[inline]
     pub(super) fn piece(&self, offset: usize, len: usize) -> Result<*mut u8> {
         match offset.checked_add(len) {
             // SAFETY: `offset` is at most `self.len`, so the address is in the allocation or just
@@ -101,6 +103,7 @@ impl Pages {
 
     /// Copies in up to `len` bytes from `iter`, which may be a user's memory: may sleep. Returns
     /// the number copied, less than `len` if `iter` ended or faulted.
+    #[inline]
     pub fn copy_from_iter(
         &self,
         offset: usize,
@@ -114,6 +117,7 @@ impl Pages {
 
     /// Copies out up to `len` bytes to `iter`, which may be a user's memory: may sleep. Returns
     /// the number copied, less than `len` if `iter` ended or faulted.
+    #[inline]
     pub fn copy_to_iter(
         &self,
         offset: usize,
@@ -141,6 +145,7 @@ pub(super) enum Direction {
 }
 
 impl Direction {
+    #[inline]
     pub(super) fn as_raw(self) -> c_uint {
         match self {
             Self::ToDevice => bindings::DMA_TO_DEVICE,
@@ -187,17 +192,20 @@ impl Mapping {
         })
     }
 
+    #[inline]
     pub(super) fn pages(&self) -> &Pages {
         &self.pages
     }
 
     /// The DMA address of a piece, if all of it is inside.
+    #[inline]
     pub(super) fn piece(&self, offset: usize, len: usize) -> Result<u64> {
         self.pages.piece(offset, len)?;
         Ok(self.address.wrapping_add(offset as u64))
     }
 
     /// Makes what the CPU wrote to a piece visible to the device; returns its DMA address.
+    #[inline]
     pub(super) fn sync_for_device(&self, offset: usize, len: usize) -> Result<u64> {
         let address = self.piece(offset, len)?;
         // SAFETY: The piece is inside the mapping, which is of that direction.
@@ -213,6 +221,7 @@ impl Mapping {
     }
 
     /// Makes what the device wrote to a piece visible to the CPU.
+    #[inline]
     pub(super) fn sync_for_cpu(&self, offset: usize, len: usize) -> Result {
         let address = self.piece(offset, len)?;
         // SAFETY: The piece is inside the mapping, which is of that direction.

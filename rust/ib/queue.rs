@@ -23,6 +23,9 @@ use kernel::{
 /// The largest number of RDMA writes in one chain.
 pub const MAX_WRITES: usize = 4;
 
+/// The data is copied into the work request, for which the device need not read memory.
+const INLINE: c_int = bindings::ib_send_flags_IB_SEND_INLINE as c_int;
+
 /// Names mapped pages of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappingId(pub(super) u32);
@@ -150,6 +153,14 @@ pub(super) struct Completed {
     pub(super) source: Option<Mapping>,
 }
 
+impl Completed {
+    /// Whether there is anything to be done about it.
+    #[inline]
+    pub(super) fn concerns(&self) -> bool {
+        self.cookie.is_some() || self.source.is_some()
+    }
+}
+
 impl SendQueue {
     pub(super) fn new(slots: usize, credits: u32, reserved: usize) -> Result<Self> {
         let slot = Slot {
@@ -200,11 +211,13 @@ impl SendQueue {
     }
 
     /// The queue pair, while it may be posted to.
+    #[inline]
     pub(super) fn qp(&self) -> Option<NonNull<bindings::ib_qp>> {
         self.qp
     }
 
     /// The key of local memory.
+    #[inline]
     pub(super) fn local_key(&self) -> u32 {
         self.local_key
     }
@@ -225,6 +238,7 @@ impl SendQueue {
         self.qp = None;
     }
 
+    #[inline]
     fn sending_qp(&self) -> Option<NonNull<bindings::ib_qp>> {
         if self.sending && !self.failed {
             self.qp
@@ -293,18 +307,7 @@ impl SendQueue {
         } else {
             context.start + next * context.stride
         };
-        let pages: &Pages = context.messages.pages();
-        pages
-            .write(offset, chain.message)
-            .map_err(|_| PostError::Invalid)?;
-        let mut message = bindings::ib_sge {
-            addr: context
-                .messages
-                .sync_for_device(offset, chain.message.len())
-                .map_err(|_| PostError::Invalid)?,
-            length: chain.message.len() as u32,
-            lkey: self.local_key,
-        };
+        let length = chain.message.len() as u32;
         let mut send = pin_init::zeroed::<bindings::ib_send_wr>();
         send.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
         send.send_flags = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
@@ -312,12 +315,26 @@ impl SendQueue {
         if !quiet {
             send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
         }
-        if message.length <= self.inline {
-            send.send_flags |= bindings::ib_send_flags_IB_SEND_INLINE as c_int;
-            // Inline data is read by the CPU, so its address is the CPU's.
-            let piece = pages.piece(offset, chain.message.len());
-            message.addr = piece.map_err(|_| PostError::Invalid)?.addr() as u64;
-        }
+        let addr = if length <= self.inline {
+            // The CPU reads inline data while it posts, so that it can be anywhere, and the address is
+            // the CPU's.
+            send.send_flags |= INLINE;
+            chain.message.as_ptr().addr() as u64
+        } else {
+            let pages: &Pages = context.messages.pages();
+            pages
+                .write(offset, chain.message)
+                .map_err(|_| PostError::Invalid)?;
+            context
+                .messages
+                .sync_for_device(offset, chain.message.len())
+                .map_err(|_| PostError::Invalid)?
+        };
+        let mut message = bindings::ib_sge {
+            addr,
+            length,
+            lkey: self.local_key,
+        };
         send.__bindgen_anon_1.wr_cqe = context.send_cqes[next].as_raw();
         send.sg_list = &mut message;
         send.num_sge = 1;
@@ -330,10 +347,15 @@ impl SendQueue {
             let source = self.source(source).ok_or(PostError::Invalid)?;
             // From the last to the first, since each points to the next.
             for ((write, sge), wr) in chain.writes.iter().zip(&mut data).zip(&mut writes).rev() {
-                sge.addr = source
-                    .mapping
-                    .sync_for_device(write.offset as usize, write.len as usize)
-                    .map_err(|_| PostError::Invalid)?;
+                let (offset, len) = (write.offset as usize, write.len as usize);
+                sge.addr = if write.len <= self.inline {
+                    wr.wr.send_flags = INLINE;
+                    let piece = source.mapping.pages().piece(offset, len);
+                    piece.map_err(|_| PostError::Invalid)?.addr() as u64
+                } else {
+                    let piece = source.mapping.sync_for_device(offset, len);
+                    piece.map_err(|_| PostError::Invalid)?
+                };
                 sge.length = write.len;
                 sge.lkey = self.local_key;
                 wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
@@ -350,8 +372,9 @@ impl SendQueue {
         let mut bad = ptr::null();
         // SAFETY: The queue pair is valid by the invariant, and has room by that of `credits`.
         // The list of work requests is on the stack and copied by the callee. What completions
-        // need is in `context`; what the device reads are the slot, in `context` too, and the
-        // source, which is counted below and kept while it has chains.
+        // need is in `context`; what the device reads later are the slot, in `context` too, and
+        // the source, which is counted below and kept while it has chains; inline data, which is
+        // the chain's or the source's, is read by the callee.
         let result = unsafe { bindings::ib_post_send(qp.as_ptr(), head, &mut bad) };
         if result != 0 {
             // Writes may be on their way, but no message will follow them.
@@ -382,6 +405,7 @@ impl SendQueue {
     }
 
     /// Takes the oldest chain, which has completed.
+    #[inline]
     pub(super) fn complete(&mut self) -> Option<Completed> {
         if self.used == 0 {
             return None;
@@ -411,6 +435,7 @@ impl SendQueue {
     }
 
     /// The number of posted slots from the oldest up to and including `slot`.
+    #[inline]
     pub(super) fn age(&self, slot: usize) -> usize {
         let age = if slot >= self.first {
             slot - self.first
@@ -425,11 +450,15 @@ impl SendQueue {
     }
 
     /// True once, when somebody was turned away and a good part of the slots is free again.
+    #[inline]
     pub(super) fn take_wanted(&mut self) -> bool {
+        if !self.wanted {
+            return false;
+        }
         let len = self.slots.len();
         let enough = self.slots.len() - self.used >= self.reserved + len.div_ceil(4)
             && self.credits as usize > self.reserved + MAX_WRITES;
-        let wanted = self.wanted && !self.failed && (enough || self.used == 0);
+        let wanted = !self.failed && (enough || self.used == 0);
         if wanted {
             self.wanted = false;
         }
@@ -488,11 +517,13 @@ impl SendQueue {
         }
     }
 
+    #[inline]
     fn source(&self, id: MappingId) -> Option<&Source> {
         let source = self.sources.get(id.0 as usize)?.as_ref()?;
         (!source.released).then_some(source)
     }
 
+    #[inline]
     fn source_mut(&mut self, id: MappingId) -> Option<&mut Source> {
         self.sources.get_mut(id.0 as usize)?.as_mut()
     }

@@ -338,8 +338,28 @@ impl Qp {
     }
 }
 
+impl Qp {
+    /// Has the device drop what still comes for the queue pair, and waits for the end of what it
+    /// is doing with packets that came before.
+    ///
+    /// rxe hands a packet, and with it its reference of the queue pair, to a task, and only then
+    /// has that run. A processor that does both steps may find the queue pair gone in between (seen:
+    /// a panic in `rxe_sched_task`). It does so in softirq, and no longer in the reset state.
+    fn silence(&self) {
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+        attr.qp_state = bindings::ib_qp_state_IB_QPS_RESET;
+        // Where a device refuses, waiting alone has to do.
+        let _ = self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE);
+        // SAFETY: May sleep. Softirqs that are running end before this returns.
+        unsafe { bindings::synchronize_rcu() };
+    }
+}
+
 impl Drop for Qp {
     fn drop(&mut self) {
+        if self.state != QpState::Reset {
+            self.silence();
+        }
         // SAFETY: By the invariant it is ours.
         unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) };
     }
@@ -394,6 +414,7 @@ impl Cqe {
 ///
 /// `qp` must be valid and have been made for as many pieces, and the bytes at the DMA addresses
 /// writable by the device, until the receive completes; `cqe` must not move until then.
+#[inline]
 pub(super) unsafe fn post_recv(
     qp: NonNull<bindings::ib_qp>,
     cqe: &Cqe,

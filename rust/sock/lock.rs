@@ -22,6 +22,7 @@ impl Timeo {
     /// Waiting without limit.
     pub const FOREVER: Self = Self(c_long::MAX);
 
+    #[inline]
     pub(crate) fn from_jiffies(jiffies: c_long) -> Self {
         Self(jiffies.max(0))
     }

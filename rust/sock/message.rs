@@ -39,6 +39,7 @@ impl<'a> SendMsg<'a> {
     }
 
     /// Bytes that are still to be taken.
+    #[inline]
     pub fn len(&self) -> usize {
         // SAFETY: All kinds of iterators which messages have keep the count in this place.
         unsafe { (self.0.msg_iter.__bindgen_anon_1.__bindgen_anon_1.as_ref()).count }
@@ -92,6 +93,7 @@ impl<'a> SendMsg<'a> {
     }
 
     /// The payload that is still to be taken.
+    #[inline]
     pub fn iter(&mut self) -> &mut IovIterSource<'a> {
         // SAFETY: By the type invariant the iterator is a source, whose memory the system call
         // provides for as long as the message exists.
@@ -170,6 +172,7 @@ impl<'a> RecvMsg<'a> {
     }
 
     /// Bytes that may still be delivered.
+    #[inline]
     pub fn len(&self) -> usize {
         // SAFETY: All kinds of iterators which messages have keep the count in this place.
         unsafe { (self.raw.msg_iter.__bindgen_anon_1.__bindgen_anon_1.as_ref()).count }
@@ -201,6 +204,7 @@ impl<'a> RecvMsg<'a> {
     }
 
     /// Where the payload goes.
+    #[inline]
     pub fn iter(&mut self) -> &mut IovIterDest<'a> {
         // SAFETY: By the type invariant the iterator is a destination, whose memory the system
         // call provides for as long as the message exists.
@@ -218,6 +222,7 @@ impl<'a> RecvMsg<'a> {
     }
 
     /// Does the caller itself want to know how much is left?
+    #[inline]
     pub fn wants_left(&self) -> bool {
         self.raw.msg_get_inq()
     }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub cork: bool,
     /// `TCP_USER_TIMEOUT` in milliseconds; 0 for none.
     pub user_timeout: u32,
+    /// `TCP_NOTSENT_LOWAT`, by the option or for the namespace: `u32::MAX` for none.
+    pub unsent_limit: u32,
     /// `TCP_KEEPIDLE` in milliseconds.
     pub keepalive: u32,
 }
@@ -102,10 +104,11 @@ impl TcpSocket {
     /// Options that matter for another path. May be called in events.
     pub fn settings(&self) -> Settings {
         // SAFETY: The sock exists.
-        let (nagle, user_timeout, keepalive) = unsafe {
+        let (nagle, user_timeout, unsent_limit, keepalive) = unsafe {
             (
                 bindings::tcp_nonagle(self.sk()),
                 bindings::tcp_user_timeout(self.sk()),
+                bindings::tcp_unsent_limit(self.sk()),
                 bindings::tcp_keepalive_time(self.sk()),
             )
         };
@@ -113,6 +116,7 @@ impl TcpSocket {
             nodelay: nagle & bindings::TCP_NAGLE_OFF != 0,
             cork: nagle & bindings::TCP_NAGLE_CORK != 0,
             user_timeout,
+            unsent_limit,
             keepalive,
         }
     }

@@ -234,7 +234,8 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--work", action="append", choices=[work.name for work in WORKS], help="only this; again for more")
     parser.add_argument("--functions", type=int, default=0, metavar="N",
-                        help="tell the N functions that cost most; the plugin has to count by 16 bytes (shift=4)")
+                        help="tell the N functions that cost most, of accelerated sockets alone; the plugin has to count"
+                             " by 16 bytes (shift=4)")
     options = parser.parse_args()
     here = Here()
     server, client = Host(here, options.server), Host(here, options.client)
@@ -248,7 +249,7 @@ def main():
     finally:
         pair.stop()
     whole = {"guest": facts(), "repeat": options.repeat, "works": found}
-    if options.plain:
+    if options.plain and not options.functions:
         pairs = plain_pairs(*(Host(here, name) for name in options.plain))
         try:
             for pair in pairs:

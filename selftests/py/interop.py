@@ -110,6 +110,30 @@ def bulk(role, host, port, ready, amount):
     s.equal("end", b"", sock.recv(1))
 
 
+def steady(role, host, port, ready):
+    """Blocks of all sizes go there and back until there is the file READY.stop."""
+    signal.alarm(200)
+    sock = pair(role, host, port, ready)
+    if role == "server":
+        while data := sock.recv(65536):
+            sock.sendall(data)
+        sock.close()
+        return
+    rng = random.Random(port)
+    s.touch(f"{ready}.client")
+    rounds = 0
+    while not os.path.exists(f"{ready}.stop"):
+        block = rng.randbytes(rng.choice((1, 3000, 50000, 150000)))
+        writer = threading.Thread(target=sock.sendall, args=(block,))
+        writer.start()
+        s.check(s.read_exactly(sock, len(block)) == block, f"block {rounds} is not what was sent")
+        writer.join()
+        rounds += 1
+    sock.shutdown(socket.SHUT_WR)
+    s.equal("end", b"", sock.recv(1))
+    s.say(f"# {rounds} blocks")
+
+
 def ping_pong(role, host, port, ready, count):
     """Small messages to and fro."""
     sock = pair(role, host, port, ready)
@@ -307,7 +331,7 @@ def play(part, words):
     os.dup2(output, 2)
     case, role, host, port, ready, EXPECT, *rest = words
     sys.argv[1:] = [case]
-    table = (bulk, ping_pong, urgent, half_close, abort, sequence, paced, ipsec_policy, many, cut)
+    table = (bulk, steady, ping_pong, urgent, half_close, abort, sequence, paced, ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()
 

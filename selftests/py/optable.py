@@ -108,3 +108,30 @@ OPTIONS6 = {
     "TCP_KEEPIDLE": OPTIONS["TCP_KEEPIDLE"],
     "SO_MARK": OPTIONS["SO_MARK"],
 }
+
+# Beyond the highest number that any kernel has at the level.
+ENDS = {SOL_SOCKET: 100, IPPROTO_IP: 90, IPPROTO_TCP: 60, IPPROTO_IPV6: 90}
+
+# What says something else for each socket, or does what only the socket's own test may do.
+APART = {
+    (SOL_SOCKET, 55): "SO_MEMINFO: tells of buffers",
+    (SOL_SOCKET, 57): "SO_COOKIE: the socket's own number",
+    (IPPROTO_TCP, 11): "TCP_INFO: tells of traffic",
+    (IPPROTO_TCP, 19): "TCP_REPAIR: refused",
+    (IPPROTO_TCP, 24): "TCP_TIMESTAMP: tells the time",
+    (IPPROTO_TCP, 26): "TCP_CC_INFO: tells of traffic",
+    (IPPROTO_TCP, 31): "TCP_ULP: refused",
+    (IPPROTO_TCP, 35): "TCP_ZEROCOPY_RECEIVE: takes an address",
+    (IPPROTO_IPV6, 1): "IPV6_ADDRFORM: refused",
+}
+
+
+def rest(table, levels):
+    """All numbers of the levels that a table lacks, whatever they mean."""
+    known = {entry[:2] for entry in table.values()} | set(APART)
+    return {f"level {level} option {number}": (level, number, [0, 1])
+            for level in levels for number in range(ENDS[level]) if (level, number) not in known}
+
+
+REST = rest(OPTIONS, (SOL_SOCKET, IPPROTO_IP, IPPROTO_TCP))
+REST6 = rest(OPTIONS6, (IPPROTO_IPV6, ))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """redisnet.py HOST PORT REPLICA-SOCKET: what redis makes of its connections.
 
-Debian's packages do not carry redis' own tests. This is a set of our own on the same subjects: protocol
-errors, requests cut anywhere, pipelines, large arguments, clients that are listed, killed and limited,
-output buffers, blocking commands, publishing, and a replica that follows, loses its link and goes on.
+Redis' own tests run over the loopback device (selftests/one/redis). This is a set of our own on the same
+subjects, between two hosts: protocol errors, requests cut anywhere, pipelines, large arguments, clients that
+are listed, killed and limited, output buffers, blocking commands, publishing, and a replica that follows,
+loses its link and goes on.
 """
 
 import hashlib

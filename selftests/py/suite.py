@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """What suites in Python share: modules and two hosts, cases, results in KTAP."""
 
+import contextlib
 import glob
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +17,8 @@ import nl
 MODULES = os.environ["VM_MODULES"]
 IPPROTO_SMC = 256
 LEFT, RIGHT = "10.79.0.1", "10.79.0.2"
+# Why a connection is plain TCP: only one of the hosts knows the link group that the other one has in mind.
+OUT_OF_SYNC = 0x04000000
 
 
 def run(*words, check=True, **more):
@@ -23,10 +28,12 @@ def run(*words, check=True, **more):
 
 
 def wait_for(what, limit=20):
-    """Waits until it holds."""
-    end = time.monotonic() + limit
+    """Waits until it holds. A guest that hardly gets a processor is given more time: as much as it needs for the
+    tries that any other one makes."""
+    end, tries = time.monotonic() + limit, 3 * limit
     while not what():
-        assert time.monotonic() < end, f"did not happen in {limit} s"
+        tries -= 1
+        assert tries > 0 or time.monotonic() < end, f"did not happen in {limit} s"
         time.sleep(0.05)
 
 
@@ -117,7 +124,26 @@ def add_rxe(space, dev=None, name=None):
     dev = dev or space
     name = name or f"rx{dev}"
     run("ip", "netns", "exec", space, "rdma", "link", "add", name, "type", "rxe", "netdev", dev)
-    wait_for(lambda: "state ACTIVE" in run("rdma", "link", "show", f"{name}/1"))
+    until_active(name)
+
+
+def until_active(device):
+    """Waits for an RDMA device."""
+    wait_for(lambda: "state ACTIVE" in run("rdma", "link", "show", f"{device}/1"))
+
+
+def resources():
+    """What all RDMA devices have in use."""
+    lines = (line.partition(": ")[2].strip() for line in run("rdma", "resource").splitlines())
+    return sorted(line for line in lines if line)
+
+
+def set_sysctl(space, **values):
+    """Settings of a host."""
+    with nl.inside(space):
+        for name, value in values.items():
+            with open(f"/proc/sys/net/smc/{name}", "w", encoding="ascii") as file:
+                file.write(str(value))
 
 
 def remove_hosts():
@@ -128,17 +154,53 @@ def remove_hosts():
     wait_for(lambda: not glob.glob("/sys/class/infiniband/rx*"))
 
 
+def slow_ip(folder):
+    """Puts a program `ip` into a folder that takes its time where the selftest sets up a namespace; gives the
+    file in which its process ID is then."""
+    note = os.path.join(folder, "note")
+    with open(os.path.join(folder, "ip"), "w", encoding="ascii") as file:
+        file.write(f'''#!/bin/sh
+case "$*" in
+*"link set lo up"*) echo $$ >{note}.new; mv {note}.new {note}; exec sleep 60 ;;
+esac
+exec {shutil.which("ip")} "$@"
+''')
+        os.fchmod(file.fileno(), 0o755)
+    return note
+
+
+def end_slow_ip(note):
+    """Ends what may be left of it."""
+    with open(note, encoding="ascii") as file, contextlib.suppress(ProcessLookupError):
+        os.kill(int(file.read()), signal.SIGKILL)
+
+
+def end_in_order():
+    """Has SIGTERM, which comes where a test is not done in time, end the program by way of tear_down."""
+    this = os.getpid()
+
+    def end(*_):
+        if os.getpid() != this:
+            os._exit(128 + signal.SIGTERM)
+        # It may come to the process and to its group.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def main(tests, set_up, tear_down):
     """Runs the cases, and ends the program."""
     print("TAP version 13")
     print(f"1..{len(tests)}")
-    only = os.environ.get("ONLY")
+    only = os.environ.get("SMC_TEST_ONLY", "").split()
     failed = 0
+    end_in_order()
     try:
         set_up()
         for place, test in enumerate(tests, 1):
             words = test.__name__.replace("_", " ")
-            if only and test.__name__ != only:
+            if only and test.__name__ not in only:
                 print(f"ok {place} {words} # SKIP not asked for")
                 continue
             started = time.monotonic()

@@ -72,7 +72,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     let over = core.error().is_some() || connection.is_past();
     Status {
         readable: core.readable() as usize,
-        capacity: connection.element.size().bytes() as usize,
+        capacity: core.receive_limit() as usize,
         unsent: core.send_unsent() as usize,
         writable: core.send_space() > 0,
         read_shut: core.read_shut(),
@@ -131,6 +131,7 @@ pub(crate) fn note_recv(sk: &Sk<SmcSocket>, len: usize) {
 }
 
 /// Spares small calls the lock: no buffer is as small.
+#[inline]
 fn diag_if_large(sk: &Sk<SmcSocket>, len: usize) -> Option<Diag> {
     if len <= RmbeSize::MIN.bytes() as usize {
         return None;
@@ -178,8 +179,16 @@ pub(crate) fn commit_send(sk: &Sk<SmcSocket>, n: usize, flags: SendFlags) -> usi
     .unwrap_or(0) as usize
 }
 
-/// The next unread bytes, from `skip` on, `max` at most, and where they are in the RMB.
-/// [`commit_recv`] has to follow if there are any, with 0 if they were only looked at.
+/// A call that was not through with its bytes ends.
+pub(crate) fn give_up_send(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| {
+        connection.core.send_given_up();
+        ((), Events::default())
+    });
+}
+
+/// The next unread bytes, from `skip` on, `max` at most, and where they are in the RMB; `None` if there
+/// are none. Else [`commit_recv`] has to follow, with 0 if they were only looked at.
 pub(crate) fn begin_recv(
     sk: &Sk<SmcSocket>,
     skip: usize,
@@ -190,6 +199,9 @@ pub(crate) fn begin_recv(
     let max = u32::try_from(max).unwrap_or(u32::MAX);
     let skip = u32::try_from(skip).unwrap_or(u32::MAX);
     let spans = connection.core.recv_spans(skip, max);
+    if spans.is_empty() {
+        return None;
+    }
     Some((
         connection.element.rmb().clone(),
         connection.element.offset(),
@@ -229,14 +241,20 @@ pub(super) fn adopt(connection: &mut Connection, settings: Settings) {
     connection.core.set_nodelay(settings.nodelay);
     connection.core.set_cork(settings.cork);
     connection.core.set_timed(settings.user_timeout != 0);
+    connection.core.set_unsent_limit(settings.unsent_limit);
     connection.watch.set_limit(settings.user_timeout);
 }
 
 /// Options of TCP have changed.
 pub(crate) fn apply(sk: &Sk<SmcSocket>, settings: Settings) {
     let group = with(sk, |connection| {
+        let was_full = connection.core.send_space() == 0;
         adopt(connection, settings);
-        (connection.group.clone(), Events::default())
+        let events = Events {
+            writable: was_full && connection.core.send_space() > 0,
+            ..Events::default()
+        };
+        (connection.group.clone(), events)
     });
     let span = keepalive(sk, settings);
     if let Some(group) = group.filter(|_| sk.keepalive.xchg(span, Relaxed) != span) {
@@ -256,6 +274,14 @@ pub(super) fn keepalive(sk: &Sk<SmcSocket>, settings: Settings) -> u32 {
 /// `SO_SNDBUF` was set: no more than that is queued from now on.
 pub(crate) fn limit_send(sk: &Sk<SmcSocket>, bytes: u32) {
     with(sk, |connection| ((), connection.core.set_send_limit(bytes)));
+}
+
+/// `SO_RCVBUF` was set: the peer is to fill no more than that, as bytes are read from now on.
+pub(crate) fn limit_receive(sk: &Sk<SmcSocket>, bytes: u32) {
+    with(sk, |connection| {
+        connection.core.set_receive_limit(bytes);
+        ((), Events::default())
+    });
 }
 
 /// Has `SO_SNDBUF` and `SO_RCVBUF` tell the sizes of the buffers, unless the program has set them.

@@ -23,7 +23,8 @@ use kapi::{
     errno::{
         from_number,
         ECONNABORTED,
-        ECONNRESET, //
+        ECONNRESET,
+        EPIPE, //
     },
     sock::{state as tcp_state, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
     tcp::Settings,
@@ -50,7 +51,7 @@ use smc_proto::{
         Transmit,
         Watch, //
     },
-    group::{Element, PeerElement},
+    group::{Element, LinkIx, PeerElement},
     wire::{AlertToken, RKey, RToken, RmbeSize}, //
 };
 
@@ -66,8 +67,7 @@ use crate::{
         Chain,
         Class,
         PostError,
-        Write,
-        MAX_WRITES, //
+        Target, //
     },
 };
 
@@ -81,9 +81,11 @@ pub(crate) use self::calls::{
     commit_send,
     device_name,
     ends_at,
+    give_up_send,
     has_behind,
     is_drained,
     is_unheard,
+    limit_receive,
     limit_send,
     may_send,
     note_recv,
@@ -265,14 +267,14 @@ impl Connection {
         }
     }
 
-    /// Takes in a message of the peer. `conn` lock held.
-    fn handle_cdc(&mut self, cdc: &Cdc) -> Events {
+    /// Takes in a message of the peer, which came over a link. `conn` lock held.
+    fn handle_cdc(&mut self, link: LinkIx, cdc: &Cdc) -> Events {
         if cdc.prod_flags.blocked {
             self.group.ns.stats.rx().own_full();
         }
         let before = self.core.received();
         let (rmb, start) = (self.element.rmb(), self.element.offset());
-        let events = self.core.handle_cdc(cdc, |at| {
+        let events = self.core.handle_cdc(link, cdc, |at| {
             let mut byte = [0];
             // The core names places inside the element only; 0 is what an unwritten one holds.
             let _ = rmb
@@ -280,14 +282,20 @@ impl Connection {
                 .read(start.saturating_add(at as usize), &mut byte);
             byte[0]
         });
+        if events.awaits {
+            // Each failure has its time.
+            self.overtaken_until = None;
+        }
         let with_data = self.core.received() != before;
         self.messages.received(with_data);
         events
     }
 
-    /// Why the connection ended before its time, as programs are told.
+    /// Why the connection ended before its time, as programs are told. Behind the end of the peer's
+    /// stream, a reset concerns those alone who send, as with TCP.
     fn failure(&self) -> Option<Error> {
         Some(match self.core.error()? {
+            ConnError::TcpReset | ConnError::Reset if self.core.is_whole() => EPIPE,
             ConnError::TcpReset => self.tcp_error.unwrap_or(ECONNRESET),
             ConnError::Aborted => ECONNABORTED,
             ConnError::TimedOut => ETIMEDOUT,
@@ -337,16 +345,6 @@ impl Connection {
         )
     }
 
-    /// Fills the unused places of a chain.
-    fn no_write(&self) -> Write {
-        Write {
-            offset: 0,
-            len: 0,
-            remote_addr: self.peer.address,
-            rkey: self.peer.rkey,
-        }
-    }
-
     /// What is to be posted next.
     fn poll_transmit(&mut self) -> Option<Transmit> {
         if self.next.is_some() {
@@ -357,8 +355,8 @@ impl Connection {
     }
 
     /// Posts whatever is due. `conn` lock held.
-    fn pump(&mut self) -> Events {
-        let mut events = Events::default();
+    fn pump(&mut self, events: &mut Events) {
+        let was_full = self.core.has_unsent_limit() && self.core.send_space() == 0;
         if let Some(route) = self.next.take() {
             if self.core.may_move() {
                 self.take(route);
@@ -367,20 +365,13 @@ impl Connection {
             }
         }
         while let Some(transmit) = self.poll_transmit() {
-            let mut writes = [self.no_write(); MAX_WRITES];
-            let mut count = 0;
-            for (to, from) in writes.iter_mut().zip(transmit.writes()) {
-                *to = Write {
-                    offset: from.from,
-                    len: from.len,
-                    remote_addr: self.peer.address.wrapping_add(from.to.into()),
-                    rkey: self.peer.rkey,
-                };
-                count += 1;
-            }
             let chain = Chain {
                 ring: Some(&self.ring.map),
-                writes: writes.get(..count).unwrap_or(&[]),
+                writes: transmit.writes(),
+                target: Target {
+                    address: self.peer.address,
+                    rkey: self.peer.rkey,
+                },
                 message: &transmit.cdc.emit(),
                 cookie: Cookie::data(self.token, transmit.ticket.number()).into(),
                 class: Class::Data,
@@ -413,21 +404,26 @@ impl Connection {
                 }
                 Err(PostError::Invalid) => {
                     self.core.unpost(transmit.ticket);
-                    merge(&mut events, self.lose_link());
+                    merge(events, self.lose_link());
                     break;
                 }
             }
         }
-        events
+        events.writable |= was_full && self.core.send_space() > 0;
     }
 
-    /// When the socket's service work item has something to do, if ever. Asked after everything that
-    /// happens: without a timer, which is the rule, no clock is looked at.
+    /// Whether data just flows, without any timer: so it is most of the time.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.core.is_flowing()
+            && !self.core.is_awaiting()
+            && self.timer.is_none()
+            && self.overtaken_until.is_none()
+            && !self.watch.is_on()
+    }
+
+    /// When the socket's service work item has something to do, if ever.
     fn service_due(&mut self) -> Option<u64> {
-        let plain = self.core.is_flowing() && !self.core.is_awaiting();
-        if plain && self.timer.is_none() && self.overtaken_until.is_none() && !self.watch.is_on() {
-            return None;
-        }
         match self.core.timer() {
             None => self.timer = None,
             Some(timer) if self.timer.is_none_or(|(armed, _)| armed != timer) => {
@@ -458,7 +454,9 @@ impl Connection {
     }
 
     /// How many milliseconds from now the work item has to be arranged for; `None` if it need not
-    /// be, or looks early enough already.
+    /// be, or looks early enough already. Asked after everything that happens, unless the connection
+    /// [is plain](Self::is_plain), for which no clock is looked at.
+    #[inline(never)]
     fn arrange(&mut self) -> Option<u32> {
         let due = self.service_due()?;
         if self.armed.is_some_and(|armed| armed <= due) {
@@ -485,16 +483,23 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
     let connection = (*guard).as_mut()?;
     let (result, mut events) = action(connection);
     if connection.next.is_some() || !connection.core.is_idle() {
-        merge(&mut events, connection.pump());
+        connection.pump(&mut events);
     }
     let state = connection.core.state();
     let error = connection.failure();
-    let due = connection.arrange();
+    let due = if connection.is_plain() {
+        None
+    } else {
+        connection.arrange()
+    };
     if connection.shown != Some(state) {
         connection.shown = Some(state);
         sk.set_state(state.number());
     }
     // Before anything shows that the stream is over: readers have to find out why.
+    if connection.core.is_whole() {
+        sk.set_whole();
+    }
     if let Some(error) = error.filter(|_| sk.failure().is_none()) {
         sk.set_failure(error);
         sk.set_err(error);
@@ -516,7 +521,9 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
         sk.conn_timer.rearm(sk.ns.queue(), sk.into(), ms);
     }
     drop(guard);
-    wake(sk, &events, error.is_some());
+    if events.readable || events.writable || events.urgent || events.changed {
+        wake(sk, &events, error.is_some());
+    }
     Some(result)
 }
 
@@ -559,7 +566,9 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());
         calls::adopt(connection, settings);
         sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
-        let events = early.map_or(Events::default(), |cdc| connection.handle_cdc(&cdc));
+        let events = early.map_or(Events::default(), |(link, cdc)| {
+            connection.handle_cdc(link, &cdc)
+        });
         ((), events)
     });
     group.add_keepalive(sk.keepalive.load(Relaxed));
@@ -577,13 +586,13 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     }
 }
 
-/// A CDC message for this connection came in. Softirq.
-pub(crate) fn received(sk: &SocketRef, token: ConnToken, cdc: &Cdc) {
+/// A CDC message for this connection came in over a link. Softirq.
+pub(crate) fn received(sk: &SocketRef, token: ConnToken, link: LinkIx, cdc: &Cdc) {
     with(sk, |connection| {
         if connection.token != token {
             return ((), Events::default());
         }
-        let events = connection.handle_cdc(cdc);
+        let events = connection.handle_cdc(link, cdc);
         connection.note_arrival(sk, &events);
         if events.dropped {
             sk.ns.stats.cdc_dropped();

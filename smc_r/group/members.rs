@@ -79,7 +79,7 @@ impl Group {
     }
 
     /// The connection is set up. Gives the message that came early.
-    pub(crate) fn connection_live(&self, token: ConnToken, sk: SocketRef) -> Option<Cdc> {
+    pub(crate) fn connection_live(&self, token: ConnToken, sk: SocketRef) -> Option<(LinkIx, Cdc)> {
         self.table.lock().go_live(token, sk)
     }
 

@@ -98,8 +98,6 @@ struct FlowState {
     peers: KVVec<PeerRmb>,
     /// Our buffers, with their keys on all links.
     own: KVVec<Option<OwnRmb>>,
-    /// Messages that found no send slot on their link.
-    held: [Option<Outgoing>; MAX_LINKS],
     /// Where a message is put together that is longer than most; empty if there are none.
     long: KVVec<u8>,
 }
@@ -109,9 +107,6 @@ impl FlowState {
     fn forget_keys(&mut self, link: LinkIx) {
         for rmb in self.own.iter_mut().flatten() {
             rmb.tokens.forget(link);
-        }
-        if let Some(held) = self.held.get_mut(link.get()) {
-            *held = None;
         }
     }
 }
@@ -129,7 +124,8 @@ pub(crate) struct Group {
     pub(crate) ns: Arc<Netns>,
     /// Above the numbers of all groups made before.
     pub(crate) number: u64,
-    /// For display: the upper three bytes of our link user IDs.
+    /// For display: the upper three bytes of our link user IDs, and zero. Existing tools take no ID with
+    /// anything in its last byte, which is that of links to them.
     pub(crate) id: u32,
     pub(crate) role: Role,
     /// Who the peer is; zero if it did not say.
@@ -264,7 +260,7 @@ impl Group {
         terms: Option<Terms>,
     ) -> Result<Arc<Self>> {
         let number = ns.shared.groups.next_number();
-        let id = number as u32 & 0xff_ffff;
+        let id = (number as u32) << 8;
         let flow = Self::new_flow(&ns, role, id, terms.as_ref())?;
         let mut peers = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
         for _ in 0..MAX_PEER_RMBS {
@@ -291,7 +287,7 @@ impl Group {
                 terms,
                 peer_host: SetOnce::new(),
                 flow <- new_spinlock_bh!(
-                    FlowState { flow, peers, own, held: [const { None }; MAX_LINKS], long },
+                    FlowState { flow, peers, own, long },
                     "smc_flow"
                 ),
                 links <- new_spinlock_bh!(
@@ -353,7 +349,7 @@ impl Group {
             max_connections: terms.map_or(MAX_CONNECTIONS, |terms| {
                 MAX_CONNECTIONS.min(terms.max_connections.into())
             }),
-            user_id: id << 8 | 1,
+            user_id: id | 1,
             seed: now_ms() ^ u64::from(id).rotate_right(16),
             timing: FlowTiming {
                 test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
@@ -442,18 +438,10 @@ impl Group {
     /// Posts what the LLC engine wants to send.
     fn flush(&self, guard: &mut SpinLockBhGuard<'_, FlowState>) {
         let state = &mut **guard;
-        let mut waiting = 0;
-        for place in &mut state.held {
-            if let Some(send) = place.take() {
-                if self.post(&send, &send.message) == Err(PostError::Busy) {
-                    *place = Some(send);
-                    waiting += 1;
-                }
-            }
-        }
+        let mut waits = false;
         // What is for a link without room waits, and all that comes after it does: none is lost. The
         // slots that are kept for these messages come free soon, or the link fails.
-        while waiting == 0 {
+        while !waits {
             let Some(send) = state.flow.poll_send_with(&OwnTable::new(&state.own)) else {
                 break;
             };
@@ -462,18 +450,21 @@ impl Group {
             } else {
                 self.post_pairs(&send, state)
             };
-            // Who hears nothing, because a second one is lost or keys are, asks again.
-            if let (Err(PostError::Busy), 0) = (posted, send.pairs) {
-                if let Some(place @ None) = state.held.get_mut(send.link.get()) {
-                    *place = Some(send);
-                    waiting += 1;
+            match posted {
+                Err(PostError::Busy) => {
+                    waits = true;
+                    state.flow.put_back();
                 }
+                // What the device refuses has no completion that would tell. Each link fails once, so
+                // this comes to an end.
+                Err(PostError::Down) => state.flow.handle_link_failed(send.link, now()),
+                _ => {}
             }
         }
-        self.backlog.store(u32::from(waiting != 0), Relaxed);
+        self.backlog.store(u32::from(waits), Relaxed);
     }
 
-    /// Posts an LLC message. That it could not be, the link's failure tells on its own.
+    /// Posts an LLC message.
     fn post(&self, send: &Outgoing, message: &[u8]) -> Result<(), PostError> {
         let Some(link) = self.link(send.link) else {
             return Ok(());

@@ -5,7 +5,11 @@
 use core::num::NonZeroU32;
 
 use kernel::{alloc::kvec::KVVec, prelude::*, sync::atomic::Relaxed};
-use smc_proto::{cdc::Cdc, group::Role, wire::AlertToken};
+use smc_proto::{
+    cdc::Cdc,
+    group::{LinkIx, Role},
+    wire::AlertToken, //
+};
 
 use crate::socket::SocketRef;
 
@@ -60,8 +64,8 @@ impl From<ConnToken> for AlertToken {
 enum Slot {
     Free,
     /// CLC has named the token; the connection is not set up yet. The last message that came early
-    /// is kept: each one carries the whole state.
-    Reserved(Option<Cdc>),
+    /// is kept, with its link: each one carries the whole state.
+    Reserved(Option<(LinkIx, Cdc)>),
     Live(SocketRef),
 }
 
@@ -123,7 +127,7 @@ impl Table {
     }
 
     /// The connection is set up. Gives the message that came early, if one did.
-    pub(crate) fn go_live(&mut self, token: ConnToken, sk: SocketRef) -> Option<Cdc> {
+    pub(crate) fn go_live(&mut self, token: ConnToken, sk: SocketRef) -> Option<(LinkIx, Cdc)> {
         let entry = self.entry(token)?;
         match core::mem::replace(&mut entry.slot, Slot::Live(sk)) {
             Slot::Reserved(early) => early,
@@ -155,12 +159,19 @@ impl Table {
 
     /// The connection of a message, or the place where it is kept until there is one. False if the
     /// token is unknown.
-    pub(crate) fn find_or_keep(&mut self, token: ConnToken, cdc: &Cdc) -> Result<SocketRef, bool> {
+    pub(crate) fn find_or_keep(
+        &mut self,
+        token: ConnToken,
+        link: LinkIx,
+        cdc: &Cdc,
+    ) -> Result<SocketRef, bool> {
         let entry = self.entry(token).ok_or(false)?;
         match &mut entry.slot {
             Slot::Live(sk) => Ok(sk.clone()),
             Slot::Reserved(early) => {
-                *early = Some(*cdc);
+                if early.is_none_or(|(_, old)| cdc.supersedes(&old)) {
+                    *early = Some((link, *cdc));
+                }
                 Err(true)
             }
             Slot::Free => Err(false),

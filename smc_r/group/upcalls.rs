@@ -13,13 +13,13 @@ use super::{service::PORT_GRACE, ConnToken, Group};
 use crate::{conn, link::Link};
 
 impl Group {
-    /// A CDC message came in. Softirq.
-    pub(crate) fn cdc_received(&self, cdc: &Cdc) {
+    /// A CDC message came in over a link. Softirq.
+    pub(crate) fn cdc_received(&self, link: LinkIx, cdc: &Cdc) {
         let found = ConnToken::new(cdc.token.0)
             .ok_or(false)
-            .and_then(|token| Ok((token, self.table.lock().find_or_keep(token, cdc)?)));
+            .and_then(|token| Ok((token, self.table.lock().find_or_keep(token, link, cdc)?)));
         match found {
-            Ok((token, sk)) => conn::received(&sk, token, cdc),
+            Ok((token, sk)) => conn::received(&sk, token, link, cdc),
             Err(kept) => {
                 if !kept {
                     self.ns.stats.cdc_dropped();

@@ -262,7 +262,9 @@ impl Handshake {
         self.claimed.cmpxchg(0, 1, Full).is_ok()
     }
 
-    fn run(self: &Arc<Self>) {
+    /// Looks at what has happened. Process context; the socket lock may be held, and the work item takes
+    /// its turn.
+    pub(crate) fn run(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let deadline = loop {
             if matches!(state.machine, Machine::Tcp) {

@@ -68,6 +68,7 @@ impl ProdFlags {
     const R: u8 = 0x10;
     const F: u8 = 0x08;
 
+    #[inline]
     fn parse(byte: u8) -> Self {
         Self {
             blocked: byte & Self::B != 0,
@@ -79,6 +80,7 @@ impl ProdFlags {
     }
 
     /// The flags as they are on the wire.
+    #[inline]
     pub fn bits(self) -> u8 {
         flag(self.blocked, Self::B)
             | flag(self.urgent_pending, Self::P)
@@ -104,6 +106,7 @@ impl StateFlags {
     const C: u8 = 0x40;
     const A: u8 = 0x20;
 
+    #[inline]
     fn parse(byte: u8) -> Self {
         Self {
             done: byte & Self::D != 0,
@@ -113,12 +116,14 @@ impl StateFlags {
     }
 
     /// The flags as they are on the wire.
+    #[inline]
     pub fn bits(self) -> u8 {
         flag(self.done, Self::D) | flag(self.closed, Self::C) | flag(self.aborted, Self::A)
     }
 }
 
 /// Returns `bit` if `set`.
+#[inline]
 pub(crate) fn flag(set: bool, bit: u8) -> u8 {
     if set {
         bit
@@ -186,6 +191,15 @@ impl From<RawCursor> for CursorWire {
 }
 
 impl Cdc {
+    /// Whether it takes the place of another message of the same connection where only one is kept: the
+    /// one that was sent last says all, and a validation says nothing beyond what it is about.
+    pub const fn supersedes(&self, other: &Self) -> bool {
+        if self.prod_flags.failover || other.prod_flags.failover {
+            return !self.prod_flags.failover;
+        }
+        self.seq.wrapping_sub(other.seq) < 0x8000
+    }
+
     /// Makes the message by which the peer checks, after a change of links, that it lost nothing.
     ///
     /// `seq` is the number of the last message known to have arrived (RFC 4.6.1).
@@ -204,6 +218,7 @@ impl Cdc {
     /// Reads a received message whose first byte is [`TYPE`].
     ///
     /// Bytes beyond [`LEN`] are not looked at.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let Ok((wire, _)) = CdcWire::ref_from_prefix(bytes) else {
             return Err(ParseError::Short(bytes.len()));
@@ -225,6 +240,7 @@ impl Cdc {
     }
 
     /// Returns the message as it is sent.
+    #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         let wire = CdcWire {
             kind: TYPE,

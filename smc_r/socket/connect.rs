@@ -155,7 +155,11 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
         sk.set_phase(Phase::Idle);
         return Err(error);
     }
-    // What follows is up to the events, which have been told of since before the SYN.
+    // What follows is up to the events, which have been told of since before the SYN. But a host
+    // that is this one has said no by now, and the next call is to know.
+    if tcp.state() == tcp_state::CLOSE {
+        handshake.run();
+    }
     Ok(())
 }
 

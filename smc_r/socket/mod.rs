@@ -130,6 +130,8 @@ pub(crate) struct SmcSocket {
     /// The error that ended the accelerated connection before its time; 0 without. It stays when the
     /// connection is gone.
     failure: Atomic<i32>,
+    /// All that the peer wanted to send has come: readers find its end, whatever happens after that.
+    whole: Atomic<u32>,
     /// A reader has been told that the stream was cut off.
     pub(crate) cut_told: Atomic<u32>,
     /// How the connect under way has ended, and whether a call has told the program: [`News`].
@@ -183,6 +185,7 @@ impl SmcSocket {
             limit_hs: Atomic::new(limit_hs),
             never_smc: Atomic::new(0),
             failure: Atomic::new(0),
+            whole: Atomic::new(0),
             cut_told: Atomic::new(0),
             news: Atomic::new(News::None as u32),
             keepalive: Atomic::new(0),
@@ -262,7 +265,18 @@ impl SmcSocket {
     /// Forgets it: the socket is as new.
     fn forget_failure(&self) {
         self.failure.store(0, Relaxed);
+        self.whole.store(0, Relaxed);
         self.cut_told.store(0, Relaxed);
+    }
+
+    /// Whether the peer's stream has an end, and did not merely stop.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.load(Relaxed) != 0
+    }
+
+    /// Notes that the peer's stream has its end.
+    pub(crate) fn set_whole(&self) {
+        self.whole.store(1, Relaxed);
     }
 
     /// Notes why the accelerated connection ended before its time.

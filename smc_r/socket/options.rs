@@ -63,7 +63,11 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
 fn set_tcp(sk: &Sk<SmcSocket>, tcp: &TcpSocket, name: i32, on: bool) -> Result {
     match (name, sk.phase()) {
         (
-            opt::TCP_NODELAY | opt::TCP_CORK | opt::TCP_USER_TIMEOUT | opt::TCP_KEEPIDLE,
+            opt::TCP_NODELAY
+            | opt::TCP_CORK
+            | opt::TCP_USER_TIMEOUT
+            | opt::TCP_KEEPIDLE
+            | opt::TCP_NOTSENT_LOWAT,
             Phase::Accelerated,
         ) => {
             if name == opt::TCP_NODELAY && on {
@@ -111,6 +115,9 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
     if matches!(name, opt::SO_SNDBUF | opt::SO_SNDBUFFORCE) {
         // As everywhere, half of it is for data.
         conn::limit_send(sk, sk.sndbuf().unsigned_abs() / 2);
+    }
+    if matches!(name, opt::SO_RCVBUF | opt::SO_RCVBUFFORCE) {
+        conn::limit_receive(sk, sk.rcvbuf().unsigned_abs() / 2);
     }
     if inner_acts(name) {
         // The outer socket has accepted it. What TCP cannot have is then only kept.
@@ -181,6 +188,9 @@ pub(super) fn get(sk: &Sk<SmcSocket>, level: i32, name: i32, out: &mut OptOut<'_
         (SOL_SMC, SMC_LIMIT_HS, _) => out.int(sk.limit_hs.load(Relaxed) as i32),
         (SOL_SMC, SMC_INFO, _) => out.bytes(&info::smc(sk)),
         (SOL_SMC, _, _) => Err(EOPNOTSUPP),
+        // It takes bytes out of the inner socket, which may be those of the rendezvous. Of what it maps
+        // there is nothing: mmap() does not know our sockets.
+        (opt::SOL_TCP, opt::TCP_ZEROCOPY_RECEIVE, _) => Err(EOPNOTSUPP),
         (opt::SOL_TCP, opt::TCP_INFO, Phase::Accelerated) => out.bytes(info::tcp(sk)?.bytes()),
         _ => sk.tcp()?.getsockopt(level, name, out),
     }

@@ -266,11 +266,8 @@ fn piece(
     let peek = message.flags() & msg::PEEK != 0;
     let skip = if peek { skip.saturating_add(done) } else { 0 };
     let Some((rmb, start, spans)) = conn::begin_recv(sk, skip, len.saturating_sub(done)) else {
-        return Ok((0, false));
-    };
-    if spans.is_empty() {
         return Ok((0, done != 0 && conn::ends_at(sk, skip)));
-    }
+    };
     let mut copied = 0;
     let mut fault = false;
     for span in spans.iter() {
@@ -328,8 +325,10 @@ fn look(sk: &Sk<SmcSocket>, seen: usize) -> News {
         // It has just come, and stands before whatever came with it.
         return News::Data;
     }
+    // As with TCP, who reads finds the end of a stream that has one, whatever happened after it.
+    let whole = sk.is_whole();
     let cut = sk.cut_told.load(Relaxed) == 0 && sk.failure().is_some();
-    if sk.err() != 0 || cut {
+    if !whole && (sk.err() != 0 || cut) {
         News::Failed
     } else if shut || read_shut {
         News::End

@@ -122,6 +122,9 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         }
     }
     sk.ns.stats.send_call(done);
+    if done != 0 && !message.is_empty() {
+        conn::give_up_send(sk);
+    }
     // The data is in the ring, and the program's memory free again.
     if let Some(completion) = completion.filter(|_| done != 0) {
         completion.copied();
@@ -189,6 +192,7 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
     let flags = SendFlags {
         urgent: urgent && message.is_empty(),
         more: message.more(),
+        partial: !message.is_empty(),
     };
     let taken = conn::commit_send(sk, copied, flags);
     match (copied, taken) {

@@ -27,6 +27,7 @@ use kernel::{
     sync::Arc, //
 };
 use smc_proto::{
+    conn::Write,
     group::MAX_PEER_RMBS,
     llc::v2::RTokenPairWire,
     llc_flow::FRAME_MAX,
@@ -39,9 +40,6 @@ use smc_proto::{
         RKey, //
     },
 };
-
-/// The largest number of writes in one chain.
-pub(crate) const MAX_WRITES: usize = kapi::ib::MAX_WRITES;
 
 /// The longest message a version 1 peer takes.
 pub(crate) const MAX_MESSAGE: usize = 48;
@@ -70,13 +68,11 @@ pub(crate) struct Peer {
     pub(crate) mtu: MtuCode,
 }
 
-/// One write of a piece of a send ring to the peer's memory.
+/// Where writes of a chain go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Write {
-    /// Offset in the ring.
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
-    pub(crate) remote_addr: u64,
+pub(crate) struct Target {
+    /// The address that their offsets count from.
+    pub(crate) address: u64,
     pub(crate) rkey: RKey,
 }
 
@@ -95,8 +91,10 @@ pub(crate) enum Class {
 pub(crate) struct Chain<'a> {
     /// The source of the writes; must be a map of this transport.
     pub(crate) ring: Option<&'a RingMap>,
-    /// At most [`MAX_WRITES`].
+    /// From offsets in the ring to offsets at the target; at most
+    /// [`MAX_WRITES`](smc_proto::conn::MAX_WRITES).
     pub(crate) writes: &'a [Write],
+    pub(crate) target: Target,
     /// At most [`MAX_MESSAGE`] bytes, or what a transport for version 2 takes; copied.
     pub(crate) message: &'a [u8],
     /// Comes back in [`Upcalls::sent`].
@@ -112,6 +110,10 @@ impl<'a> Chain<'a> {
         Self {
             ring: None,
             writes: &[],
+            target: Target {
+                address: 0,
+                rkey: RKey(0),
+            },
             message,
             cookie,
             class: Class::Control,

@@ -12,8 +12,7 @@ use super::{
     Transport,
     Upcalls,
     LONG_MESSAGE,
-    MAX_MESSAGE,
-    MAX_WRITES, //
+    MAX_MESSAGE, //
 };
 use crate::{
     buffers::{
@@ -46,6 +45,7 @@ use kernel::{
     sync::Arc, //
 };
 use smc_proto::{
+    conn::MAX_WRITES,
     llc,
     llc_flow::FRAME_MAX,
     wire::{
@@ -268,10 +268,10 @@ impl Transport for Rc {
             .ok_or(PostError::Invalid)?;
         for (to, from) in writes.iter_mut().zip(chain.writes) {
             *to = kapi::ib::Write {
-                offset: from.offset,
+                offset: from.from,
                 len: from.len,
-                remote_addr: from.remote_addr,
-                remote_key: from.rkey.0,
+                remote_addr: chain.target.address.wrapping_add(from.to.into()),
+                remote_key: chain.target.rkey.0,
             };
         }
         let source = match chain.ring {

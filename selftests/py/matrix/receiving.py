@@ -405,11 +405,52 @@ def reader_and_closer(t):
     t.poll("peer of who has closed", client, 0x2000)
 
 
+def signals_in_reading_calls(t):
+    """readv(), read() and splice() are started again after a signal, or not, and tell of what they have."""
+    client, server = t.pair()
+    room, here = raw.buffer(100), os.pipe()
+    vec = raw.vector([(room, 10), (raw.pointer(room) + 10, 90)])
+    none = None
+
+    def splice():
+        return raw.call("splice", server.fileno(), none, here[1], none, raw.ctypes.c_size_t(100), 0)
+
+    calls = {
+        "read": lambda: raw.call("read", server.fileno(), room, raw.ctypes.c_size_t(100)),
+        "readv": lambda: raw.call("readv", server.fileno(), vec, 2),
+        "splice": splice,
+    }
+    for name, call in calls.items():
+        seen = t.signal_soon(after=0.2)
+        t.do(name, call)
+        t.note("signals", seen)
+        seen = t.signal_soon(after=0.2, restart=True)
+        t.soon(client.send, b"data", after=0.4)
+        t.do(name + ", restarted", call)
+        t.note("signals", seen)
+        # Long enough for the signal to come first.
+        server.setsockopt(SOL, 20, struct.pack("ll", 20, 0))
+        seen = t.signal_soon(after=0.2, restart=True)
+        t.do(name + ", with a limit", call)
+        t.note("signals", seen)
+        server.setsockopt(SOL, 20, bytes(16))
+    # What has come before the signal counts.
+    server.setsockopt(SOL, socket.SO_RCVLOWAT, 50)
+    client.send(b"some")
+    t.until(lambda: t.number(server, SIOCINQ) == 4)
+    for name in "read", "readv":
+        seen = t.signal_soon(after=0.2, restart=True)
+        t.do(name + ", some there", calls[name])
+        t.note("signals", seen)
+        client.send(b"some")
+        t.until(lambda: t.number(server, SIOCINQ) >= 4)
+
+
 SCRIPTS = [
     flags_of_reading, truncating_into_nothing, waiting_for_all, waiting_for_all_and_reset,
     peeking_for_all, without_data, what_the_message_says, bad_pointers_when_reading,
     memory_that_ends_when_reading, read_only_memory, low_mark, low_mark_wakes_poll, peek_offset,
     peek_offset_set_before, how_much_is_left, time_stamps, stamps_of_software,
     stamps_and_what_is_left, the_end, reset_with_data, reset_while_reading, two_readers,
-    reader_and_closer,
+    reader_and_closer, signals_in_reading_calls,
 ]

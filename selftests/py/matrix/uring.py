@@ -175,6 +175,50 @@ def ring_is_cancelled(t):
     t.do("recv", server.recv, 10)
 
 
+def ring_and_signals(t):
+    """A signal ends the waiting for a request, not the request."""
+    client, server = t.pair()
+    ring = Ring()
+    room = raw.buffer(100)
+
+    def wait():
+        return raw.call("syscall", ENTER, ring.fd, 0, 1, GET_EVENTS, None, 0)
+
+    for restart in False, True:
+        asked = ring.start(RECV, server.fileno(), raw.pointer(room), 8, flags=raw.WAITALL)
+        client.send(b"half")
+        t.until(lambda: False, 0.2)
+        seen = t.signal_soon(after=0.2, restart=restart)
+        if restart:
+            def later(seen=seen):
+                t.until(lambda: seen)
+                client.send(b"rest")
+            t.soon(later)
+        t.do("wait", wait)
+        t.note("signals", seen)
+        if not restart:
+            client.send(b"rest")
+        number, result, _ = ring.end()
+        t.note("recv", (number == asked, named(result), room.raw[:8]))
+    listening = t.listener()
+    asked = ring.start(ACCEPT, listening.fileno())
+    seen = t.signal_soon(after=0.2)
+    t.do("wait for a connection", wait)
+    t.note("signals", seen)
+    other = t.socket()
+    other.connect(listening.getsockname())
+    number, result, _ = ring.end()
+    t.note("accept", (number == asked, result > 2))
+    asked = ring.start(POLL_ADD, server.fileno(), flags=1)
+    seen = t.signal_soon(after=0.2)
+    t.do("wait for data", wait)
+    t.note("signals", seen)
+    client.send(b"x")
+    number, result, _ = ring.end()
+    t.note("poll", (number == asked, bits(result)))
+    t.note("splice", splice(ring, server.fileno(), os.pipe()[1], 1))
+
+
 def ring_sends_a_lot(t):
     client, server = t.pair()
     ring = Ring()
@@ -228,5 +272,5 @@ def splice(ring, source, target, length):
 
 SCRIPTS = [
     ring_sends_and_receives, ring_messages, ring_connects_and_accepts, ring_polls,
-    ring_is_cancelled, ring_sends_a_lot, ring_sends_without_copy, ring_splices,
+    ring_is_cancelled, ring_and_signals, ring_sends_a_lot, ring_sends_without_copy, ring_splices,
 ]

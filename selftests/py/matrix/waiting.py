@@ -207,7 +207,7 @@ def select_and_limits(t):
     t.note("fresh", [bool(part) for part in got])
     seen = t.signal_soon(signal.SIGALRM)
     poll = raw.buffer(struct.pack("ihh", client.fileno(), 1, 0))
-    t.do("poll and a signal", raw.call, "poll", poll, 1, 3000)
+    t.do("poll and a signal", raw.call, "poll", poll, 1, 30000)
     t.note("signals", seen)
 
 
@@ -230,6 +230,76 @@ def sigio(t):
     seen.clear()
     server.close()
     t.note("no more", seen)
+
+
+def asks_for_signals(sock):
+    """F_SETOWN and O_ASYNC"""
+    fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sock, fcntl.F_SETFL, fcntl.fcntl(sock, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def sigio_from_before_connect(t):
+    """Who asks before connect() gets signals for its end, for data, room and the peer's end."""
+    seen = t.catch(signal.SIGIO)
+    listening = t.listener()
+    sock = t.socket()
+    sock.setblocking(False)
+    asks_for_signals(sock)
+    t.until(lambda: False, 0.1)
+    seen.clear()
+    t.do("connect", sock.connect, listening.getsockname())
+    t.note("connected", t.until(lambda: seen))
+    t.has(sock, 4)
+    server, _ = listening.accept()
+    t.kept.append(server)
+    t.check(sock, server)
+    t.until(lambda: False, 0.3)
+    seen.clear()
+    server.send(b"x")
+    t.note("data", t.until(lambda: seen))
+    t.arrived(sock, 1)
+    t.do("recv", sock.recv, 10)
+    t.until(lambda: False, 0.1)
+    seen.clear()
+    server.shutdown(socket.SHUT_WR)
+    t.note("end", t.until(lambda: seen))
+    t.poll("poll", sock, 0x2001)
+    refused = t.socket()
+    refused.setblocking(False)
+    asks_for_signals(refused)
+    t.until(lambda: False, 0.1)
+    seen.clear()
+    t.do("connect in vain", refused.connect, (t.host("left"), next(t.ports)))
+    t.note("refused", t.until(lambda: seen))
+    t.poll("poll", refused, 8)
+
+
+def sigio_from_before_listen(t):
+    """The same for a socket that is to listen; those that it accepts do not take the wish over."""
+    seen = t.catch(signal.SIGIO)
+    listening = t.bound()
+    asks_for_signals(listening)
+    listening.listen(4)
+    t.until(lambda: False, 0.1)
+    seen.clear()
+    client = t.socket()
+    client.connect(listening.getsockname())
+    t.note("to be accepted", t.until(lambda: seen))
+    fd = raw.accept4(listening)
+    server = socket.socket(fileno=fd)
+    t.check(client, server)
+    t.note("asked for it", bool(fcntl.fcntl(server, fcntl.F_GETFL) & os.O_ASYNC))
+    t.until(lambda: False, 0.3)
+    seen.clear()
+    client.send(b"x")
+    t.arrived(server, 1)
+    t.until(lambda: False, 0.2)
+    t.note("not asked for", seen)
+    asks_for_signals(server)
+    t.until(lambda: False, 0.1)
+    seen.clear()
+    client.send(b"x")
+    t.note("asked for", t.until(lambda: seen))
 
 
 def sigio_for_room(t):
@@ -288,6 +358,7 @@ def connecting_by_epoll(t):
 
 SCRIPTS = [
     bits_of_states, only_what_is_asked, edge, edge_of_writing, everything_by_edges,
-    everything_by_levels, once, nested, waking, select_and_limits, sigio, sigio_for_room,
+    everything_by_levels, once, nested, waking, select_and_limits, sigio, sigio_from_before_connect,
+    sigio_from_before_listen, sigio_for_room,
     signal_with_a_reason, connecting_by_epoll,
 ]

@@ -87,8 +87,12 @@ ipsec_off() {
 	ip xfrm state flush
 }
 
-# A second device, and the name of the network that both are in.
+# A second device, and the name of the network that both are in. Linux uses one for a further link only where its
+# card has an address of the subnet of the group's first connection.
+SECOND=${VM_LOCAL%.*}.1${VM_LOCAL##*.}/24
 second_nic_on() {
+	ip addr replace $SECOND dev eth1 noprefixroute
+	ip route replace ${VM_LOCAL%.*}.0/24 dev eth1 metric 500
 	rdma link add rxe1 type rxe netdev eth1
 	until_true 10 rxe_active rxe1
 	smc_pnet -a NET -I eth0 -D rxe0
@@ -96,7 +100,8 @@ second_nic_on() {
 }
 second_nic_off() {
 	smc_pnet -f
-	rdma link del rxe1
+	rdma link del rxe1 2>/dev/null || true
+	ip addr del $SECOND dev eth1
 }
 
 # RoCE does not arrive here any more; nobody is told.

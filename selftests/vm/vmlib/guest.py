@@ -187,8 +187,11 @@ class Guest:
         args += ["-chardev", f"file,id=log,path={self.console.path},append=on", "-serial", "chardev:log"]
         args += ["-chardev", "stdio,id=out,signal=off", "-device", "virtio-serial-pci"]
         args += ["-device", "virtconsole,chardev=out", "-device", "virtio-rng-pci"]
+        sources = CACHE / "sources"
+        sources.mkdir(exist_ok=True)
         shares = (
             ("root", _rootfs(), True),
+            ("sources", sources, True),
             ("modules", kernel / "lib/modules" / kernel.name, True),
             ("checkout", TOP, True),
             ("own", self.own, False),

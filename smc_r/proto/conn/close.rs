@@ -144,6 +144,7 @@ impl Conn {
 
     /// Whether nothing is sent and nothing more comes in, because of an error or since both sides
     /// are through.
+    #[inline]
     pub(super) fn is_over(&self) -> bool {
         matches!(
             self.tx.state,

@@ -4,6 +4,7 @@
 //! 4.6 and 4.8).
 
 use super::{
+    overtaken::Awaited,
     Conn,
     ConnError,
     Event,
@@ -20,18 +21,25 @@ use crate::{
         Position,
         Step, //
     },
+    group::LinkIx, //
 };
 
 impl Conn {
-    /// A CDC message with our token came in.
+    /// A CDC message with our token came in over `link`. All messages that came over a link have been
+    /// handled before its place is given to another one.
     ///
     /// `byte_at` reads the byte at an offset of our element, for urgent bytes.
-    pub fn handle_cdc(&mut self, cdc: &Cdc, mut byte_at: impl FnMut(u32) -> u8) -> Events {
-        let mut events = self.take_cdc(cdc, &mut byte_at);
+    #[inline]
+    pub fn handle_cdc(
+        &mut self,
+        link: LinkIx,
+        cdc: &Cdc,
+        mut byte_at: impl FnMut(u32) -> u8,
+    ) -> Events {
+        let mut events = self.take_cdc(link, cdc, &mut byte_at);
         // The last one that was missing may have come.
-        if let Some(held) = self.held.filter(|_| self.awaited.is_none()) {
-            self.held = None;
-            events.merge(self.take_cdc(&held, &mut byte_at));
+        if let Some(held) = self.release() {
+            events.merge(self.take_cdc(link, &held, &mut byte_at));
         }
         events
     }
@@ -44,10 +52,11 @@ impl Conn {
     }
 
     /// All messages which came over links that are gone have been handed over: what is still missing
-    /// is lost.
+    /// is lost. Where that is a matter of time, it begins anew with each [`Events::awaits`].
     pub fn handle_drained(&mut self) -> Events {
         let mut events = Events::default();
-        if self.awaited.take().is_some() {
+        if !self.awaited.is_empty() {
+            self.awaited = Awaited::NONE;
             self.held = None;
             self.violate(Violation::DataLost, &mut events);
         }
@@ -56,29 +65,18 @@ impl Conn {
 
     /// Whether messages are awaited which the peer sent over another link, before those that came
     /// in last.
+    #[inline]
     pub fn is_awaiting(&self) -> bool {
-        self.awaited.is_some()
+        !self.awaited.is_empty()
     }
 
-    /// Keeps a message until those in front of it have come. Each carries the whole state, but for
-    /// urgent data, behind which nothing is sent.
-    fn hold(&mut self, cdc: &Cdc) {
-        let mut newest = *cdc;
-        if let Some(held) = self.held {
-            if cdc.seq.wrapping_sub(held.seq) >= 0x8000 {
-                return;
-            }
-            if held.prod == cdc.prod {
-                newest.prod_flags.urgent_present |= held.prod_flags.urgent_present;
-                newest.prod_flags.urgent_pending |= held.prod_flags.urgent_pending;
-            }
-            newest.prod_flags.update_requested |= held.prod_flags.update_requested;
-        }
-        self.held = Some(newest);
+    /// Whether messages are held until those come that were sent before them.
+    pub fn is_holding(&self) -> bool {
+        self.held.is_some()
     }
 
     /// As [`Conn::handle_cdc`], compiled once and here.
-    fn take_cdc(&mut self, cdc: &Cdc, byte_at: &mut dyn FnMut(u32) -> u8) -> Events {
+    fn take_cdc(&mut self, link: LinkIx, cdc: &Cdc, byte_at: &mut dyn FnMut(u32) -> u8) -> Events {
         self.undo = None;
         let mut events = Events::default();
         if matches!(self.tx.state, State::Closed | State::ProcessAbort) {
@@ -92,8 +90,7 @@ impl Conn {
                 return events;
             }
             if self.several_links {
-                let later = |old: u16| old.wrapping_sub(cdc.seq) < 0x8000;
-                self.awaited = Some(self.awaited.filter(|old| later(*old)).unwrap_or(cdc.seq));
+                self.await_message(link, cdc.seq, &mut events);
             } else {
                 self.violate(Violation::DataLost, &mut events);
             }
@@ -103,17 +100,10 @@ impl Conn {
             events.dropped = true;
             return events;
         }
-        if let Some(awaited) = self.awaited {
-            let behind = cdc.seq.wrapping_sub(awaited);
-            if behind != 0 && behind < 0x8000 {
-                self.hold(cdc);
-                events.held = true;
-                return events;
-            }
-            if behind == 0 {
-                self.awaited = None;
-            }
-        }
+        let Some(cdc) = &self.put_in_order(link, *cdc) else {
+            events.held = true;
+            return events;
+        };
         self.rx_seq = cdc.seq;
         self.rx_prod_flags = cdc.prod_flags;
         self.rx_state_flags = cdc.state_flags;
@@ -144,6 +134,7 @@ impl Conn {
             events.changed = true;
             self.step(Event::PeerDone);
             self.rx_fin = Fin::Done;
+            self.whole = !self.peer_blocked;
         }
         events
     }
@@ -171,7 +162,7 @@ impl Conn {
             self.confirmed = self.tx.written;
         }
         let now = self.ring_free();
-        events.writable = now > free && now >= self.send_limit / 4;
+        events.writable = now > free && now >= self.room_worth();
         events.changed = self.want != Fin::None && self.is_drained();
         events
     }
@@ -204,8 +195,10 @@ impl Conn {
         self.tx.announced = false;
         self.tx.sent = self.confirmed_fin;
         if self.tx.sent < Fin::Closed {
-            if self.failed {
-                // Given up meanwhile: neither the data nor the C that got lost is repeated.
+            let over = self.tx.state == State::Closed && self.rx_fin != Fin::Closed;
+            if self.failed || over {
+                // Given up meanwhile, or the peer has: neither the data nor the C that got lost is
+                // repeated. An A that stood for a C remains one, though all may be read by now.
                 self.want = Fin::Abort;
             }
             self.tx.validate = true;
@@ -289,9 +282,7 @@ impl Conn {
             if consumed.total > self.tx.furthest {
                 return Err(Violation::ConsumerAhead);
             }
-            let free = self.ring_free();
-            self.peer_took(consumed);
-            events.writable |= self.ring_free() > free;
+            events.writable |= self.peer_took(consumed);
         }
 
         self.tx.interactive = true;
@@ -322,14 +313,16 @@ impl Conn {
         Ok(())
     }
 
-    /// The peer consumed up to here.
-    fn peer_took(&mut self, consumed: Position) {
+    /// The peer consumed up to here. Whether there is more room in the send ring now.
+    #[inline]
+    fn peer_took(&mut self, consumed: Position) -> bool {
         self.peer_consumed = consumed;
         if self.tx.stall.is_some_and(|mark| consumed.total >= mark) {
             self.tx.stall = None;
         }
         if consumed.total > self.tx.written.total {
             // After a failover: this arrived over the old link, though no completion said so.
+            let free = self.ring_free();
             let n = amount(self.tx.written.total, consumed.total);
             self.tx.written = self.tx.written.advance(self.ring, n);
             self.tx.produced = consumed.cursor;
@@ -339,7 +332,9 @@ impl Conn {
             if self.tx.repeat.is_some_and(|mark| consumed.total >= mark) {
                 self.tx.repeat = None;
             }
+            return self.ring_free() > free;
         }
+        false
     }
 
     fn peer_closes(&mut self, events: &mut Events) {
@@ -348,6 +343,7 @@ impl Conn {
         }
         self.step(Event::PeerClosed);
         self.rx_fin = Fin::Closed;
+        self.whole |= !self.peer_blocked;
         events.readable = true;
         events.changed = true;
         if self.send_unsent() > 0 {
@@ -374,7 +370,7 @@ impl Conn {
         events.changed = true;
     }
 
-    fn violate(&mut self, violation: Violation, events: &mut Events) {
+    pub(super) fn violate(&mut self, violation: Violation, events: &mut Events) {
         events.violation = Some(violation);
         self.abort_for(ConnError::ProtocolViolation(violation), events);
     }

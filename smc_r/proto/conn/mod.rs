@@ -46,6 +46,7 @@
 mod close;
 mod flight;
 mod input;
+mod overtaken;
 mod receive;
 mod send;
 mod state;
@@ -185,6 +186,8 @@ pub struct Events {
     pub dropped: bool,
     /// The message has no effect yet: some that were sent before it are still to come.
     pub held: bool,
+    /// A further message is awaited which the peer sent over a link that is gone.
+    pub awaits: bool,
     /// The peer broke the protocol; the connection is being aborted. For the log and counters.
     pub violation: Option<Violation>,
 }
@@ -265,7 +268,9 @@ struct Tx {
     owe_message: bool,
     /// The next message is the validation that opens a new link.
     validate: bool,
-    /// The peer has sent something since our last data.
+    /// The peer has sent something since our last data: they talk, so that what is known of the next
+    /// transmit need not be known soon. Not so before the peer has: it may be the start of a lot of
+    /// data, which wants its room in the ring back.
     interactive: bool,
     prod_flags: ProdFlags,
     state_flags: StateFlags,
@@ -295,8 +300,12 @@ pub struct Conn {
     peer_token: AlertToken,
     /// How much of the send ring may be used.
     send_limit: u32,
-    /// Most bytes of one transmit: half of the smaller ring, so that the peer's application reads
-    /// one half while we write the other.
+    /// With so much of it not written to the peer, the application is to wait.
+    unsent_limit: u32,
+    /// How much of our element the peer is to fill.
+    recv_limit: u32,
+    /// Most bytes of one transmit: all of the smaller ring up to [`WHOLE`]; of a larger one half, so that
+    /// the peer's application reads one half while we write the other.
     chunk: u32,
     /// What is worth a transmit while another is in flight.
     worth: u32,
@@ -325,6 +334,8 @@ pub struct Conn {
     writing: u32,
     cork: bool,
     more: bool,
+    /// A call that has given some of its bytes waits for room for more.
+    partial: bool,
     nodelay: bool,
     /// Each transmit has a completion: somebody looks at how long they take.
     timed: bool,
@@ -336,13 +347,15 @@ pub struct Conn {
     received: Position,
     consumed: Position,
     rx_seq: u16,
-    /// Number of the last message that the peer is sure to have got through over another link, if
-    /// it has not come yet.
-    awaited: Option<u16>,
-    /// What came meanwhile.
+    /// Messages that the peer is sure to have got through over another link, and that are to come.
+    awaited: overtaken::Awaited,
+    /// What came meanwhile: the latest.
     held: Option<Cdc>,
     several_links: bool,
     rx_fin: Fin,
+    /// The peer has said, before anything failed, that it had sent everything. Linux says so as well where
+    /// it gives up the rest, as at the end of a process; then, as a rule, it says that it is blocked, too.
+    whole: bool,
     peer_blocked: bool,
     rx_prod_flags: ProdFlags,
     rx_state_flags: StateFlags,
@@ -371,6 +384,10 @@ pub struct Conn {
 /// No transmit is larger, however large the rings.
 const MAX_CHUNK: u32 = 256 * 1024;
 
+/// Up to here a transmit may be as large as the rings. Larger rings are filled in halves, so that one end
+/// reads or writes one of them while the other is on its way.
+const WHOLE: u32 = 64 * 1024;
+
 impl Conn {
     /// A connection just established. `None` if an element has no room for data.
     pub fn new(params: &Params) -> Option<Conn> {
@@ -378,11 +395,11 @@ impl Conn {
         let peer = Geometry::new(params.peer_element, params.base)?;
         let own = Geometry::new(params.element, params.base)?;
         let capacity = ring.capacity().min(peer.capacity());
-        let mut chunk = (capacity / 2).clamp(1, MAX_CHUNK);
+        let mut chunk = capacity.min(WHOLE.max(capacity / 2).min(MAX_CHUNK));
         if params.max_transmit > 0 {
             chunk = chunk.min(params.max_transmit);
         }
-        let worth = (capacity / 4).clamp(1, chunk);
+        let worth = (capacity / 4).max(1).min(chunk);
         let tx = Tx {
             state: State::Active,
             seq: 0,
@@ -398,7 +415,7 @@ impl Conn {
             owe_update: false,
             owe_message: false,
             validate: false,
-            interactive: true,
+            interactive: false,
             prod_flags: ProdFlags::default(),
             state_flags: StateFlags::default(),
         };
@@ -408,6 +425,8 @@ impl Conn {
             own,
             peer_token: params.peer_token,
             send_limit: ring.capacity(),
+            unsent_limit: u32::MAX,
+            recv_limit: own.capacity(),
             chunk,
             worth,
             tx,
@@ -424,6 +443,7 @@ impl Conn {
             writing: 0,
             cork: false,
             more: false,
+            partial: false,
             nodelay: false,
             timed: false,
             gather: u32::MAX,
@@ -431,10 +451,11 @@ impl Conn {
             received: Position::start(own),
             consumed: Position::start(own),
             rx_seq: 0,
-            awaited: None,
+            awaited: overtaken::Awaited::NONE,
             held: None,
             several_links: false,
             rx_fin: Fin::None,
+            whole: false,
             peer_blocked: false,
             rx_prod_flags: ProdFlags::default(),
             rx_state_flags: StateFlags::default(),
@@ -454,6 +475,7 @@ impl Conn {
     }
 
     /// State.
+    #[inline]
     pub fn state(&self) -> State {
         self.tx.state
     }
@@ -462,6 +484,7 @@ impl Conn {
     ///
     /// What had arrived before can still be read, as with TCP: report the error after it.
     /// A close by the application ends its interest: what happens later is not recorded.
+    #[inline]
     pub fn error(&self) -> Option<ConnError> {
         self.error
     }

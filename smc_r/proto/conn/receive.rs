@@ -11,7 +11,10 @@ use super::{
     UrgentIn, //
 };
 use crate::{
-    cursor::amount,
+    cursor::{
+        amount,
+        Position, //
+    },
     ring::Spans, //
 };
 
@@ -39,6 +42,7 @@ impl fmt::Display for UrgentError {
 impl Conn {
     /// Bytes the application can read from the stream (`SIOCINQ`), without an urgent byte that
     /// is out of line.
+    #[inline]
     pub fn readable(&self) -> u32 {
         if self.void {
             return 0;
@@ -53,14 +57,22 @@ impl Conn {
     }
 
     /// Whether the peer will send nothing more, and all it sent was read. It is an end of the
-    /// stream only if there is no [`Conn::error`].
+    /// stream only if there is no [`Conn::error`], or if it [is whole](Conn::is_whole).
     pub fn eof(&self) -> bool {
         self.read_shut() && self.readable() == 0
     }
 
     /// Whether the peer will send nothing more. There may be data left to read.
+    #[inline]
     pub fn read_shut(&self) -> bool {
         self.rx_fin != Fin::None || self.is_over()
+    }
+
+    /// Whether all that the peer wanted to send has arrived, whatever became of the connection later:
+    /// the peer has said so.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Whether the peer closed both directions (C).
@@ -73,6 +85,7 @@ impl Conn {
     /// `skip` is for peeking, else 0. A run ends in front of the urgent mark, and a peek may begin
     /// at the mark only if the urgent byte is in line: once the application has some bytes, stop when [`Conn::ends_at`] is true, as TCP does. Nothing that
     /// happens until [`Conn::recv_commit`] makes the bytes invalid.
+    #[inline]
     pub fn recv_spans(&mut self, skip: u32, max: u32) -> Spans {
         let run = self.run(skip);
         if skip >= run {
@@ -84,6 +97,7 @@ impl Conn {
     }
 
     /// Ends what [`Conn::recv_spans`] began: the first `n` bytes have been read; 0 after a peek.
+    #[inline]
     pub fn recv_commit(&mut self, n: u32) {
         self.undo = None;
         self.reading = false;
@@ -102,6 +116,7 @@ impl Conn {
     }
 
     /// Whether the next byte to read is the one at the urgent mark (`SIOCATMARK`).
+    #[inline]
     pub fn at_mark(&self) -> bool {
         self.urgent_in.is_some_and(|u| {
             let mark = if u.skipped {
@@ -116,6 +131,7 @@ impl Conn {
     /// Whether a read that has some bytes ends here, as TCP's do: at the urgent mark, or behind it
     /// if the mark came late. `skip` as for [`Conn::recv_spans`], which has nothing more then,
     /// however much there is to read.
+    #[inline]
     pub fn ends_at(&self, skip: u32) -> bool {
         if skip == 0 {
             return self.at_mark();
@@ -159,19 +175,35 @@ impl Conn {
         self.skip_urgent();
     }
 
+    /// Limits how much the peer may have written that is not read (`SO_RCVBUF`), within our element.
+    ///
+    /// What it was told stays true: a lower limit acts as bytes are read, of which the peer is not
+    /// told. A higher one acts at once.
+    pub fn set_receive_limit(&mut self, bytes: u32) {
+        self.recv_limit = bytes.min(self.own.capacity()).max(1);
+    }
+
+    /// How many bytes may be there at once, with [`Conn::set_receive_limit`].
+    pub fn receive_limit(&self) -> u32 {
+        self.recv_limit
+    }
+
     /// Bytes received and not consumed.
+    #[inline]
     pub(super) fn unread(&self) -> u32 {
         self.received.since(self.consumed)
     }
 
     /// Whether a reader who has seen so many bytes gets more. Behind an urgent mark there may be
     /// some that he does not get yet.
+    #[inline]
     pub fn has_behind(&self, seen: u32) -> bool {
         self.readable() > seen && self.run(seen) > seen
     }
 
     /// Bytes that can be read at once: up to the urgent mark, or past it by who has seen all that is
     /// in front of it.
+    #[inline]
     fn run(&self, seen: u32) -> u32 {
         if self.void {
             return 0;
@@ -194,6 +226,7 @@ impl Conn {
     ///
     /// The peer sends nothing more until it is consumed, so this does not wait for the
     /// application to read on; the byte and the mark are remembered.
+    #[inline]
     pub(super) fn skip_urgent(&mut self) {
         if self.inline || self.reading || self.unread() == 0 {
             return;
@@ -227,21 +260,48 @@ impl Conn {
         !announced
     }
 
+    /// What the peer is to know as consumed: all that is, but for what keeps its window within the
+    /// limit.
+    ///
+    /// Who waits for the cursor itself is told the truth, whatever the limit: urgent data holds the
+    /// peer up until it is consumed.
+    #[inline]
+    pub(super) fn reportable(&self) -> Position {
+        let kept = self.own.capacity().saturating_sub(self.recv_limit);
+        if kept == 0 || self.tx.owe_update {
+            return self.consumed;
+        }
+        let fresh = self.consumed.since(self.tx.told);
+        // A peer that overran what it was told may have got us further ahead than the element is long.
+        if fresh > self.own.capacity() {
+            return self.consumed;
+        }
+        self.tx.told.advance(self.own, fresh.saturating_sub(kept))
+    }
+
     /// Whether the peer has to hear of what was consumed, for that alone.
     pub(super) fn is_update_due(&self, busy: bool) -> bool {
-        let fresh = u64::from(self.consumed.since(self.tx.told));
+        let fresh = u64::from(self.reportable().since(self.tx.told));
         if fresh == 0 || self.rx_fin >= Fin::Closed {
             return false;
         }
         if self.tx.owe_update {
             return true;
         }
-        let capacity = u64::from(self.own.capacity());
+        let limit = u64::from(self.recv_limit);
         // The window as the peer sees it is small, and an update worth it (RFC 7609, 4.5.1).
-        let used = u64::from(self.received.since(self.tx.told));
-        let small = used.saturating_mul(2) > capacity;
-        let worth = fresh.saturating_mul(10) >= capacity;
-        let large = fresh.saturating_mul(4) >= capacity;
-        (self.peer_blocked || (small && worth)) && (large || !busy)
+        let used = self.received.since(self.tx.told);
+        let window = u64::from(self.own.capacity().saturating_sub(used));
+        let small = window.saturating_mul(2) < limit;
+        let worth = fresh.saturating_mul(10) >= limit;
+        let large = fresh.saturating_mul(2) >= limit;
+        // A peer that waits for room hears of crumbs only when there is nothing else to be read: it would
+        // fill each of them with a transmit of its own.
+        let due = if worth {
+            self.peer_blocked || small
+        } else {
+            self.peer_blocked && self.unread() == 0
+        };
+        due && (large || !busy)
     }
 }

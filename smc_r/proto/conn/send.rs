@@ -34,6 +34,9 @@ pub struct SendFlags {
     pub urgent: bool,
     /// More will follow soon; a small amount may wait for it (`MSG_MORE`).
     pub more: bool,
+    /// The call has more bytes, and goes on as soon as there is room; until it does, or
+    /// [`Conn::send_given_up`] is called, a small amount waits for them.
+    pub partial: bool,
 }
 
 /// RDMA writes of one transmit at most.
@@ -66,11 +69,13 @@ pub struct Transmit {
 
 impl Transmit {
     /// The writes in order; none crosses the end of a ring.
+    #[inline]
     pub fn writes(&self) -> &[Write] {
         self.writes.get(..usize::from(self.count)).unwrap_or(&[])
     }
 
     /// Bytes of data in all writes.
+    #[inline]
     pub fn data_len(&self) -> u32 {
         self.writes()
             .iter()
@@ -95,11 +100,15 @@ struct Plan {
 // The application's side.
 impl Conn {
     /// Free bytes of the send ring.
+    #[inline]
     pub fn send_space(&self) -> u32 {
-        if self.write_shut() {
+        let unsent = self.send_unsent();
+        if self.write_shut() || unsent >= self.unsent_limit {
             return 0;
         }
-        self.ring_free()
+        // No crumbs, however low the limit.
+        let left = self.unsent_limit.saturating_sub(unsent);
+        self.ring_free().min(left.max(self.worth))
     }
 
     /// Limits how much of the send ring may be used (`SO_SNDBUF`). What is there already stays; without
@@ -115,7 +124,21 @@ impl Conn {
         }
     }
 
+    /// Has the application wait while so many bytes are not written to the peer (`TCP_NOTSENT_LOWAT`).
+    /// What leaves makes room without an event: compare [`Conn::send_space`] if there
+    /// [`is a limit`](Conn::has_unsent_limit).
+    pub fn set_unsent_limit(&mut self, bytes: u32) {
+        self.unsent_limit = bytes.max(1);
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn has_unsent_limit(&self) -> bool {
+        self.unsent_limit != u32::MAX
+    }
+
     /// Bytes accepted and not written to the peer yet (`SIOCOUTQNSD`).
+    #[inline]
     pub fn send_unsent(&self) -> u32 {
         self.committed.since(self.tx.written)
     }
@@ -139,6 +162,7 @@ impl Conn {
 
     /// Whether the application can send nothing more: it shut its direction, the peer closed, or
     /// the connection is over.
+    #[inline]
     pub fn write_shut(&self) -> bool {
         self.want != Fin::None || self.rx_fin >= Fin::Closed || self.is_over()
     }
@@ -180,6 +204,7 @@ impl Conn {
     /// Where the application's next bytes go: free pieces of the send ring, `max` bytes at most.
     ///
     /// Nothing that happens until [`Conn::send_commit`] makes them invalid.
+    #[inline]
     pub fn send_spans(&mut self, max: u32) -> Spans {
         let n = self.send_space().min(max);
         self.writing = n;
@@ -188,6 +213,7 @@ impl Conn {
 
     /// Takes over `n` bytes copied to where [`Conn::send_spans`] said. Returns how many were
     /// accepted: all of them, or 0 if the direction was shut meanwhile.
+    #[inline]
     pub fn send_commit(&mut self, n: u32, flags: SendFlags) -> u32 {
         self.undo = None;
         let n = n.min(self.writing);
@@ -202,7 +228,13 @@ impl Conn {
             self.tx.announced = false;
         }
         self.more = flags.more;
+        self.partial = flags.partial;
         n
+    }
+
+    /// A call that had more bytes ([`SendFlags::partial`]) ended without them.
+    pub fn send_given_up(&mut self) {
+        self.partial = false;
     }
 
     /// Sets or clears `TCP_CORK`: while set, less than a quarter of the ring waits for more.
@@ -214,6 +246,7 @@ impl Conn {
     }
 
     /// Small data waits for a completion until there are so many bytes of it: 0 for not at all.
+    #[inline]
     pub fn set_gather(&mut self, bytes: u32) {
         self.gather = bytes;
     }
@@ -268,7 +301,8 @@ impl Conn {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.tx.written.total == self.committed.total
-            && self.tx.told.total == self.consumed.total
+            && (self.tx.told.total == self.consumed.total
+                || self.tx.told.total == self.reportable().total)
             && self.tx.sent == self.want
             && !self.tx.owe_message
             && !self.tx.validate
@@ -332,7 +366,8 @@ impl Conn {
         if self.tx.next_mark().is_some() || self.want > self.tx.sent || ready >= self.worth {
             return true;
         }
-        if self.is_corked() {
+        // Who corks waits for more bytes, not for more room: the peer may have no more than that.
+        if (self.is_corked() && ready < self.window()) || self.is_filling() {
             return false;
         }
         !busy || self.nodelay || ready >= self.gather
@@ -344,6 +379,17 @@ impl Conn {
             && self.tx.written.total >= self.push
             && self.want == Fin::None
             && self.ring_free() > 0
+            && self.send_unsent() < self.unsent_limit
+    }
+
+    /// Whether a call that waited for room is about to go on: it was told of so much.
+    fn is_filling(&self) -> bool {
+        self.partial && self.send_space() >= self.room_worth()
+    }
+
+    /// How much room in the send ring a waiting call is told of.
+    pub(super) fn room_worth(&self) -> u32 {
+        (self.send_limit / 4).max(1)
     }
 
     /// Whether the peer has to hear now of urgent data that cannot be written yet.
@@ -352,12 +398,14 @@ impl Conn {
     }
 
     /// Free bytes in the peer's element, as far as it told.
+    #[inline]
     pub(super) fn window(&self) -> u32 {
         let used = amount(self.peer_consumed.total, self.tx.written.total);
         self.peer.capacity().saturating_sub(used)
     }
 
     /// Bytes of the send ring that hold nothing and may be used.
+    #[inline]
     pub(super) fn ring_free(&self) -> u32 {
         let used = self.committed.since(self.confirmed);
         self.send_limit.saturating_sub(used)
@@ -399,10 +447,16 @@ impl Conn {
             aborted: plan.fin == Fin::Abort,
         };
 
+        // With the end, nothing is kept back: the peer is to see whether all that it sent was read.
+        let told = if plan.fin >= Fin::Closed {
+            self.consumed
+        } else {
+            self.reportable()
+        };
         if self.consumed.total != self.tx.told.total {
             self.tx.owe_update = false;
         }
-        self.tx.told = self.consumed;
+        self.tx.told = told;
         self.tx.owe_message = false;
         if plan.data > 0 {
             self.tx.interactive = false;
@@ -484,7 +538,7 @@ impl Conn {
             seq,
             token: self.peer_token,
             prod: self.tx.produced.raw(),
-            cons: self.consumed.cursor.raw(),
+            cons: self.tx.told.cursor.raw(),
             prod_flags: self.tx.prod_flags,
             state_flags: self.tx.state_flags,
         }

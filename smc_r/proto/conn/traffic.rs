@@ -24,7 +24,7 @@ pub struct Traffic {
     pub in_flight: u32,
     /// Bytes that the peer's element has room for.
     pub window: u32,
-    /// Bytes that our element has room for.
+    /// Bytes that our element has room for, within the limit.
     pub room: u32,
     /// What our direction is to end with.
     pub own_end: Fin,
@@ -38,6 +38,7 @@ pub struct Traffic {
 
 impl Conn {
     /// Bytes that the peer wrote to our element: [`Traffic::received`] alone.
+    #[inline]
     pub fn received(&self) -> u64 {
         self.received.total
     }
@@ -55,7 +56,7 @@ impl Conn {
             read: self.consumed.total,
             in_flight: u32::try_from(self.flight.len()).unwrap_or(u32::MAX),
             window: self.window(),
-            room: self.own.capacity().saturating_sub(self.unread()),
+            room: self.recv_limit.saturating_sub(self.unread()),
             own_end: self.want,
             own_end_reached: self.confirmed_fin,
             peer_end: self.rx_fin,

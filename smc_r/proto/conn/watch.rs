@@ -70,6 +70,7 @@ impl Watch {
     }
 
     /// Whether anything is watched. If not, there is no [`Watch::deadline`].
+    #[inline]
     pub fn is_on(&self) -> bool {
         self.limit != 0 || self.tcp_ended
     }

@@ -521,7 +521,7 @@ impl Flow {
         let frame = self.frame(change.via, &message);
         let text = match self.params.version {
             Version::One => Text::Ready(frame),
-            Version::Two { .. } => Text::AddLink(frame),
+            Version::Two { .. } => Text::AddLink(frame, change.attempt),
         };
         self.send_text(change.via, text, None);
     }

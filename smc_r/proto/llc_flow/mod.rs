@@ -8,7 +8,8 @@
 //! `&mut self`, and before the lock is given up,
 //!
 //! * take all events with [`Flow::poll_event`], and remember what they ask for;
-//! * as long as the links have free send slots, post what [`Flow::poll_send`] yields;
+//! * as long as the links have free send slots, post what [`Flow::poll_send`] yields, and hand what
+//!   finds none back with [`Flow::put_back`];
 //! * set the group's one timer to [`Flow::next_deadline`].
 //!
 //! # Exchanges
@@ -193,8 +194,8 @@ struct Queued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Text {
     Ready(Frame),
-    /// ADD LINK of version 2, with the keys of all our buffers.
-    AddLink(Frame),
+    /// ADD LINK of version 2, with the keys of all our buffers. It belongs to this attempt.
+    AddLink(Frame, u32),
     /// ADD LINK CONTINUATION, likewise.
     Pairs,
     /// The request of our own RKEY exchange.
@@ -480,6 +481,8 @@ pub struct Flow {
     probes: u64,
     counters: Counters,
     sends: Queue<Queued, SENDS_MAX>,
+    /// What [`Flow::poll_send`] yielded last, as it would have to be queued again.
+    yielded: Option<Queued>,
     events: Queue<Event, EVENTS_MAX>,
 }
 
@@ -521,6 +524,7 @@ impl Flow {
                 violations: 0,
             },
             sends: Queue::new(),
+            yielded: None,
             events: Queue::new(),
         }
     }
@@ -820,12 +824,20 @@ impl Flow {
             }
             let built = match queued.text {
                 Text::Ready(frame) => Some((frame, 0)),
-                Text::AddLink(frame) => Some(self.with_pairs(frame, own)),
+                Text::AddLink(frame, attempt) => self
+                    .change
+                    .is_some_and(|change| change.attempt == attempt)
+                    .then(|| self.with_pairs(frame, own)),
                 Text::Pairs => self.next_pairs(own).map(|frame| (frame, 0)),
                 Text::Own => self.own_request(queued.link, own).map(|frame| (frame, 0)),
                 Text::OwnCont => self.own_continuation(own).map(|frame| (frame, 0)),
             };
             if let Some((message, pairs)) = built {
+                let text = match queued.text {
+                    Text::AddLink(..) => queued.text,
+                    _ => Text::Ready(message),
+                };
+                self.yielded = Some(Queued { text, ..queued });
                 return Some(Outgoing {
                     link: queued.link,
                     message,
@@ -835,6 +847,15 @@ impl Flow {
             }
         }
         None
+    }
+
+    /// Takes back what [`poll_send`](Self::poll_send) yielded last: its link has no room. It comes first
+    /// when asked for again, with the keys as they are then. To be called before anything else happens.
+    pub fn put_back(&mut self) {
+        if let Some(queued) = self.yielded.take() {
+            // Its place is free.
+            self.sends.push_first(queued);
+        }
     }
 
     /// True if [`poll_send`](Self::poll_send) has something.

@@ -33,6 +33,18 @@ impl<T: Copy, const N: usize> Queue<T, N> {
         }
     }
 
+    /// Puts `item` before all others; false if there is no room.
+    pub(super) fn push_first(&mut self, item: T) -> bool {
+        if self.places.last().is_none_or(Option::is_some) {
+            return false;
+        }
+        self.places.rotate_right(1);
+        if let Some(place) = self.places.first_mut() {
+            *place = Some(item);
+        }
+        true
+    }
+
     pub(super) fn pop(&mut self) -> Option<T> {
         let first = self.places.first_mut()?.take();
         if first.is_some() {

@@ -5,7 +5,7 @@
 use crate::layout::{Layout, Missing, FILE};
 use crate::program::program;
 use crate::syscall::{Program, Set};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The file system in which names of BPF objects are.
 const BPFFS: &str = "/sys/fs/bpf";
 /// What tells it from others.
-const BPFFS_MAGIC: u64 = 0xcafe_4a11;
+const BPFFS_MAGIC: u32 = 0xcafe_4a11;
 /// Namespaces in which it can be on. Those that are gone count until it is turned off everywhere; their
 /// numbers do not come again.
 const MOST: u32 = 65536;
@@ -124,7 +124,8 @@ impl Switch {
     /// The one of this host, made if need be.
     pub fn open() -> Result<Self, Error> {
         let names = names();
-        let magic = rustix::fs::statfs(&names).map(|stat| stat.f_type as u64);
+        // The kernel's number has 32 bits; the field is wider, or has a sign, depending on the machine.
+        let magic = rustix::fs::statfs(&names).map(|stat| stat.f_type as u32);
         if magic != Ok(BPFFS_MAGIC) {
             return Err(Error::NoFileSystem(names));
         }
@@ -155,7 +156,11 @@ impl Switch {
     /// but root may hold it.
     fn lock(folder: PathBuf) -> Result<Self, Error> {
         let failed = |error| Error::new("the folder smc-rs in /sys/fs/bpf", error);
-        let lock = File::open(&folder).map_err(failed)?;
+        // Not what somebody else's link leads to.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = rustix::fs::open(&folder, flags, Mode::empty())
+            .map(File::from)
+            .map_err(|error| failed(error.into()))?;
         if lock.metadata().map_err(failed)?.uid() != 0 {
             return Err(Error::Foreign(folder));
         }

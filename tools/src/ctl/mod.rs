@@ -5,7 +5,7 @@
 mod apply;
 mod check;
 pub mod own;
-mod selftest;
+pub mod selftest;
 pub mod status;
 pub mod steps;
 pub mod table;
@@ -42,7 +42,8 @@ Exit status:
   1  failure; for why, check and selftest: something is in the way of SMC
   2  wrong usage
   3  SMC, or its part for this command, is not loaded
-  4  not permitted; changes need CAP_NET_ADMIN";
+  4  not permitted; changes need CAP_NET_ADMIN
+130  interrupted by Ctrl-C; other signals: 128 and their number";
 
 /// Show and set up SMC on this host.
 ///
@@ -77,7 +78,12 @@ pub enum Command {
     ///
     /// Makes two namespaces, a pair of virtual cards and a software RDMA device (rdma_rxe) on each,
     /// moves data over SMC, compares it, and takes everything away. Needs root, `ip` and `rdma`.
-    Selftest,
+    ///
+    /// With --device, tests an RDMA device that the host has: a connection with itself, from a namespace of
+    /// its own whose loopback interface is in the network of the device's port; a port without a pnet id
+    /// gets one meanwhile. The card sends to itself what it sends (hardware loopback), and needs no cable to
+    /// do so but where its port would not be active without.
+    Selftest(selftest::SelftestArgs),
     /// Show peers: connections over SMC and over TCP, and why the latter
     ///
     /// Where SMC fails in a way that it is likely to do again, connections with the peer are plain TCP
@@ -408,7 +414,7 @@ pub fn run(
         Command::Why(args) => return why::run(args, source, output),
         Command::Apply(args) => return apply::run(args, source, output),
         Command::Check => return check::run(source, output),
-        Command::Selftest => return selftest::run(source, output),
+        Command::Selftest(args) => return selftest::run(args, source, output),
         Command::Rules(command) => own::run_rules(command, source, output),
         Command::Drain(args) => own::run_drain(args, source, output),
         Command::Peers(args) => own::run_peers(args, source, output),

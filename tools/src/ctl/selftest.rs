@@ -2,7 +2,9 @@
 
 //! `smcctl selftest`: a connection over SMC inside this host.
 //!
-//! Two namespaces stand for two hosts. A thread each enters one of them and has a socket there.
+//! Two namespaces stand for two hosts, or one of its own for both ends where a device of the host is to be
+//! used. A thread each enters one of them and has a socket there. Whatever is made is on a list before, and
+//! taken away at the end or when a signal comes.
 
 use super::steps::{Report, Step, Verdict};
 use super::table::bytes;
@@ -10,9 +12,11 @@ use super::{Failure, Output};
 use crate::model::device::Device;
 use crate::model::group::Link;
 use crate::model::stats::Stats;
-use crate::model::system::SystemInfo;
+use crate::model::system::{PnetEntry, SystemInfo};
 use crate::netlink::{Error, Kernel, Source};
 use crate::sys;
+use crate::uapi::{pnet, PNET_FAMILY};
+use clap::Args;
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
@@ -20,8 +24,13 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -33,6 +42,17 @@ const CHUNK: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a port may take to become active.
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What to test.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SelftestArgs {
+    /// Test this RDMA device of the host, not software devices made for it
+    #[arg(short, long)]
+    pub device: Option<String>,
+    /// Port of the device
+    #[arg(short, long, requires = "device", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub port: u8,
+}
 
 /// Why it failed, and what to do.
 struct Trouble {
@@ -57,31 +77,158 @@ fn command(words: &[&str]) -> Result<(), Trouble> {
     Err(trouble(format!("`{shown}`: {said}"), advice))
 }
 
-/// The two namespaces; they go away with it, and all that is in them.
+/// What there is to take away, and whether that is over.
+#[derive(Default)]
+struct Made {
+    spaces: Vec<String>,
+    pnet_id: Option<String>,
+}
+
+impl Made {
+    /// What was not made after all is not missed.
+    fn take_away(&mut self) {
+        for name in self.spaces.drain(..) {
+            let _ = command(&["ip", "netns", "delete", &name]);
+        }
+        if let Some(id) = self.pnet_id.take() {
+            let entry = PnetEntry {
+                id,
+                ..PnetEntry::default()
+            };
+            let _ = Kernel::new()
+                .and_then(|mut kernel| kernel.execute(PNET_FAMILY, pnet::DEL, &entry.attributes()));
+        }
+    }
+}
+
+/// Namespaces, and an entry of the table of pnet ids; they go away with it, and all that is in them.
 struct Hosts {
     names: [String; 2],
+    made: Arc<Mutex<Made>>,
+    /// The signal that has come, or 0.
+    signal: Arc<AtomicUsize>,
 }
 
 impl Hosts {
-    fn make() -> Result<Self, Trouble> {
+    /// None yet. From here on signals do not end the program before everything is taken away.
+    fn new() -> Result<Self, Trouble> {
         let pid = std::process::id();
         let names = ["a", "b"].map(|side| format!("smc-selftest-{pid}-{side}"));
-        let hosts = Self { names };
-        for name in &hosts.names {
-            command(&["ip", "netns", "add", name])?;
+        let made = Arc::new(Mutex::new(Made::default()));
+        let numbers = [SIGHUP, SIGINT, SIGTERM];
+        let failed = |error| trouble(format!("signals: {error}"), "report this");
+        let signal = Arc::new(AtomicUsize::new(0));
+        for number in numbers {
+            signal_hook::flag::register_usize(number, signal.clone(), number as usize)
+                .map_err(failed)?;
         }
-        let [a, b] = &hosts.names;
+        let mut signals = Signals::new(numbers).map_err(failed)?;
+        let theirs = made.clone();
+        thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                // Held for good: nothing more is made.
+                let mut made = theirs.lock().unwrap_or_else(PoisonError::into_inner);
+                made.take_away();
+                std::process::exit(128 + signal);
+            }
+        });
+        Ok(Self {
+            names,
+            made,
+            signal,
+        })
+    }
+
+    /// Makes something that is to be taken away; `note` puts it on the list.
+    fn make(
+        &self,
+        note: impl FnOnce(&mut Made),
+        action: impl FnOnce() -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        note(&mut made);
+        action()
+    }
+
+    fn make_space(&self, name: &str) -> Result<(), Trouble> {
+        self.make(
+            |made| made.spaces.push(name.into()),
+            || command(&["ip", "netns", "add", name]),
+        )?;
+        command(&["ip", "-n", name, "link", "set", "lo", "up"])
+    }
+
+    fn make_pair(&self) -> Result<(), Trouble> {
+        for name in &self.names {
+            self.make_space(name)?;
+        }
+        let [a, b] = &self.names;
         command(&[
             "ip", "link", "add", "smc0", "netns", a, "type", "veth", "peer", "name", "smc0",
             "netns", b,
         ])?;
-        for (name, address) in hosts.names.iter().zip([SERVER, CLIENT]) {
+        for (name, address) in self.names.iter().zip([SERVER, CLIENT]) {
             let address = format!("{address}/24");
             command(&["ip", "-n", name, "address", "add", &address, "dev", "smc0"])?;
-            command(&["ip", "-n", name, "link", "set", "lo", "up"])?;
             command(&["ip", "-n", name, "link", "set", "smc0", "up"])?;
         }
-        Ok(hosts)
+        Ok(())
+    }
+
+    /// A namespace whose own addresses are in the network of a port of the host.
+    fn make_at(&mut self, device: &str, number: u8) -> Result<(), Trouble> {
+        let mut kernel = Kernel::new().map_err(asked)?;
+        let devices = Device::read_all(&mut kernel).map_err(asked)?;
+        let found = devices.iter().find(|other| other.name == device);
+        let Some(found) = found else {
+            let what = format!("there is no RDMA device {device}");
+            return Err(trouble(what, "see `smcctl devices`"));
+        };
+        let port = found.ports.iter().find(|port| port.port == number);
+        let Some(port) = port.filter(|port| port.active) else {
+            let what = format!("port {number} of {device} is not active");
+            return Err(trouble(what, "see `rdma link` and `smcctl check`"));
+        };
+        let id = match &port.pnet_id {
+            Some(id) => id.clone(),
+            None => {
+                let id = format!("SMCTEST{}", std::process::id());
+                let entry = PnetEntry {
+                    id: id.clone(),
+                    device: Some(device.into()),
+                    port: Some(number),
+                    ..PnetEntry::default()
+                };
+                self.make(
+                    |made| made.pnet_id = Some(id.clone()),
+                    || {
+                        kernel
+                            .execute(PNET_FAMILY, pnet::ADD, &entry.attributes())
+                            .map_err(|error| {
+                                trouble(
+                                    format!("a pnet id for {device}: {error}"),
+                                    "run it in the initial network namespace, as root",
+                                )
+                            })
+                    },
+                )?;
+                id
+            }
+        };
+        let [a, b] = &mut self.names;
+        b.clone_from(a);
+        let name = a.clone();
+        self.make_space(&name)?;
+        inside(&name, || {
+            let entry = PnetEntry {
+                id,
+                interface: Some("lo".into()),
+                ..PnetEntry::default()
+            };
+            Kernel::new()
+                .and_then(|mut kernel| kernel.execute(PNET_FAMILY, pnet::ADD, &entry.attributes()))
+                .map_err(asked)
+        })
     }
 
     fn device(side: &str) -> String {
@@ -102,9 +249,12 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for name in &self.names {
-            // It may not be there, if making it failed.
-            let _ = command(&["ip", "netns", "delete", name]);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.take_away();
+        // What it ended may have been a program that was waited for; that is no result.
+        let signal = self.signal.load(Ordering::Relaxed);
+        if signal != 0 {
+            std::process::exit(128 + signal as i32);
         }
     }
 }
@@ -173,9 +323,9 @@ fn socket() -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn listen() -> io::Result<Socket> {
+fn listen(address: Ipv4Addr) -> io::Result<Socket> {
     let socket = socket()?;
-    socket.bind(&SocketAddr::from((SERVER, PORT)).into())?;
+    socket.bind(&SocketAddr::from((address, PORT)).into())?;
     socket.listen(1)?;
     Ok(socket)
 }
@@ -202,11 +352,11 @@ struct Outcome {
     links: Vec<Link>,
 }
 
-fn send_and_compare() -> Result<Outcome, Trouble> {
+fn send_and_compare(address: Ipv4Addr) -> Result<Outcome, Trouble> {
     let mut kernel = Kernel::new().map_err(asked)?;
     let before = Stats::read(&mut kernel).map_err(asked)?;
     let socket = socket().map_err(system("socket"))?;
-    let peer = SocketAddr::from((SERVER, PORT));
+    let peer = SocketAddr::from((address, PORT));
     socket.connect(&peer.into()).map_err(system("connect"))?;
     let started = Instant::now();
     let writer = || -> io::Result<()> {
@@ -260,12 +410,12 @@ fn send_and_compare() -> Result<Outcome, Trouble> {
     })
 }
 
-fn transfer(hosts: &Hosts) -> Result<Outcome, Trouble> {
+fn transfer(hosts: &Hosts, address: Ipv4Addr) -> Result<Outcome, Trouble> {
     let [a, b] = &hosts.names;
-    let listener = inside(a, || listen().map_err(system("listen")))?;
+    let listener = inside(a, || listen(address).map_err(system("listen")))?;
     thread::scope(|scope| {
         let serving = scope.spawn(|| serve(&listener));
-        let result = inside(b, send_and_compare);
+        let result = inside(b, || send_and_compare(address));
         if result.is_err() {
             let _ = listener.shutdown(std::net::Shutdown::Both);
         }
@@ -279,11 +429,20 @@ fn transfer(hosts: &Hosts) -> Result<Outcome, Trouble> {
     })
 }
 
-/// What shows that it was SMC.
-fn proof(result: &Outcome) -> Step {
+/// What shows that it was SMC, over the device that it had to be.
+fn proof(result: &Outcome, wanted: &SelftestArgs) -> Step {
     let name = "SMC";
     let handshakes = |stats: &Stats| stats.smcr.handshakes();
     if handshakes(&result.after) > handshakes(&result.before) {
+        let wrong = |link: &&Link| {
+            let device = wanted.device.as_ref();
+            device.is_some_and(|device| *device != link.device || wanted.port != link.port)
+        };
+        if let Some(link) = result.links.iter().find(wrong) {
+            let detail = format!("the link is on {}/{}", link.device, link.port);
+            let step = Step::new(name, Verdict::Failure, detail);
+            return step.advise("its network has several ports; see `smcctl devices`");
+        }
         let links: Vec<_> = result
             .links
             .iter()
@@ -317,7 +476,28 @@ fn proof(result: &Outcome) -> Step {
     }
 }
 
-fn steps(source: &mut dyn Source) -> Result<Vec<Step>, Error> {
+/// What both ways have to say about the data.
+fn data(result: Result<Outcome, Trouble>, args: &SelftestArgs) -> Vec<Step> {
+    let result = match result {
+        Ok(result) => result,
+        Err(trouble) => {
+            let step = Step::new("data", Verdict::Failure, trouble.what);
+            return vec![step.advise(trouble.advice)];
+        }
+    };
+    let rate = (2 * AMOUNT) as f64 / result.time.as_secs_f64().max(0.001);
+    let detail = format!(
+        "{} there and back without a wrong byte, {}/s",
+        bytes(AMOUNT as u64),
+        bytes(rate as u64)
+    );
+    vec![
+        proof(&result, args),
+        Step::new("data", Verdict::Pass, detail),
+    ]
+}
+
+fn steps(args: &SelftestArgs, source: &mut dyn Source) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     let note = |steps: &mut Vec<Step>, name, good: &str, outcome: &Result<(), Trouble>| {
         steps.push(match outcome {
@@ -330,62 +510,69 @@ fn steps(source: &mut dyn Source) -> Result<Vec<Step>, Error> {
     let module = sys::module().unwrap_or("SMC");
     let version = format!("{module}, SMC-R {}.{}", system.version, system.release);
     steps.push(Step::new("module", Verdict::Pass, version));
-    let hosts = Hosts::make();
-    let (hosts, made) = match hosts {
-        Ok(hosts) => (Some(hosts), Ok(())),
-        Err(trouble) => (None, Err(trouble)),
+    let mut hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(trouble) => {
+            note(&mut steps, "hosts", "", &Err(trouble));
+            return Ok(steps);
+        }
     };
-    note(
-        &mut steps,
-        "hosts",
-        "two network namespaces with a pair of cards",
-        &made,
-    );
-    let Some(hosts) = hosts else {
+    if let Some(device) = &args.device {
+        let made = hosts.make_at(device, args.port);
+        let good = format!(
+            "a network namespace, whose own addresses are in the network of {device}/{}",
+            args.port
+        );
+        if note(&mut steps, "host", &good, &made) {
+            let result = transfer(&hosts, Ipv4Addr::LOCALHOST).map_err(|failed| Trouble {
+                advice: "the card has to take packets for itself (loopback); see `dmesg`, and the \
+                         counters in /sys/class/infiniband",
+                ..failed
+            });
+            steps.extend(data(result, args));
+        }
         return Ok(steps);
-    };
+    }
+    let made = hosts.make_pair();
+    let good = "two network namespaces with a pair of cards";
+    if !note(&mut steps, "hosts", good, &made) {
+        return Ok(steps);
+    }
     let ready = hosts.add_devices().and_then(|()| {
         let sides = hosts.names.iter().zip(["a", "b"]);
         let mut ready =
             sides.map(|(name, side)| inside(name, || wait_for_port(&Hosts::device(side))));
         ready.try_for_each(|outcome| outcome)
     });
-    if !note(
+    if note(
         &mut steps,
         "devices",
         "a software RDMA device on each, active",
         &ready,
     ) {
-        return Ok(steps);
-    }
-    match transfer(&hosts) {
-        Err(trouble) => {
-            note(&mut steps, "data", "", &Err(trouble));
-        }
-        Ok(result) => {
-            steps.push(proof(&result));
-            let rate = (2 * AMOUNT) as f64 / result.time.as_secs_f64().max(0.001);
-            let detail = format!(
-                "{} there and back without a wrong byte, {}/s",
-                bytes(AMOUNT as u64),
-                bytes(rate as u64)
-            );
-            steps.push(Step::new("data", Verdict::Pass, detail));
-        }
+        steps.extend(data(transfer(&hosts, SERVER), args));
     }
     Ok(steps)
 }
 
-pub(super) fn run(source: &mut dyn Source, output: &mut Output<'_>) -> Result<bool, Failure> {
+pub(super) fn run(
+    args: &SelftestArgs,
+    source: &mut dyn Source,
+    output: &mut Output<'_>,
+) -> Result<bool, Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::NotRoot(
             "the selftest makes network namespaces and devices",
         ));
     }
-    let report = Report::new(
-        steps(source)?,
-        "SMC-R works inside this host".into(),
-        "SMC-R does not work inside this host",
-    );
+    let good = match &args.device {
+        Some(device) => format!("SMC-R works over {device}"),
+        None => "SMC-R works inside this host".into(),
+    };
+    let bad = match &args.device {
+        Some(device) => format!("SMC-R does not work over {device}"),
+        None => "SMC-R does not work inside this host".into(),
+    };
+    let report = Report::new(steps(args, source)?, good, &bad);
     output.report(&report)
 }

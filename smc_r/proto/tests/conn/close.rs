@@ -3,6 +3,7 @@
 //! States and transitions at the end of a connection, one by one.
 
 use smc_proto::{
+    cdc::ProdFlags,
     conn::{
         ConnError,
         Event,
@@ -459,6 +460,69 @@ fn what_had_arrived_is_readable_before_the_error() {
         assert!(rig.conn.eof() && rig.conn.is_done());
         assert_eq!(rig.conn.error(), Some(error));
         rig.nothing_due();
+    }
+}
+
+#[test]
+fn a_stream_with_an_end_keeps_it() {
+    for (n, &(end, error)) in ENDS.iter().enumerate() {
+        let mut rig = busy_rig();
+        let _ = end(&mut rig);
+        // The second one is the peer's close.
+        assert_eq!(rig.conn.is_whole(), n == 1, "{error}");
+        let mut rig = busy_rig();
+        assert!(!rig.conn.is_whole());
+        let _ = rig.done();
+        assert!(rig.conn.is_whole());
+        let _ = end(&mut rig);
+        assert!(rig.conn.is_whole(), "{error}");
+    }
+}
+
+/// Linux ends the stream with data left that has found no room, if its process ends.
+#[test]
+fn an_end_of_a_blocked_peer_is_none() {
+    let blocked = ProdFlags {
+        blocked: true,
+        ..ProdFlags::default()
+    };
+    for (done, closed) in [(true, false), (false, true), (true, true)] {
+        let mut rig = Rig::new(4096, 0);
+        rig.state.done = done;
+        rig.state.closed = closed;
+        let _ = rig.flags(blocked);
+        assert!(rig.conn.read_shut() && !rig.conn.is_whole());
+    }
+    // One that had ended before stays so.
+    let mut rig = Rig::new(4096, 0);
+    let _ = rig.done();
+    rig.state.closed = true;
+    let _ = rig.flags(blocked);
+    assert!(rig.conn.is_whole());
+}
+
+/// The A that stood for a C may not have got through, and the connection is over by now.
+#[test]
+fn an_abort_for_unread_data_is_repeated_as_such() {
+    let ends: [fn(&mut Rig) -> Events; 2] = [Rig::aborted, |rig| {
+        rig.conn.handle_timeout(Timer::AbortWait)
+    }];
+    for end in ends {
+        let mut rig = Rig::with(64, 32, 0);
+        rig.send(5);
+        let _ = rig.conn.shutdown_both();
+        let _ = rig.data(5);
+        let posts = rig.posts();
+        let last = posts.last().expect("the data, and the end");
+        assert!(last.cdc.state_flags.aborted, "there is unread data");
+        rig.recv(5);
+        let _ = end(&mut rig);
+        assert_eq!(rig.conn.state(), State::Closed);
+        let _ = rig.conn.handle_failover();
+        let posts = rig.posts();
+        assert!(posts.iter().all(|t| t.writes().is_empty()));
+        let flags = posts.last().expect("the end").cdc.state_flags;
+        assert!(flags.aborted && !flags.closed);
     }
 }
 

@@ -48,6 +48,7 @@ fn ping_pong() {
 #[test]
 fn small_pieces_wait_for_the_completion() {
     let mut rig = Rig::new(4096, 0);
+    let _ = rig.data(0);
     rig.send(10);
     assert!(!rig.post().signal);
     rig.send(10);
@@ -76,6 +77,7 @@ fn nodelay_waits_for_nothing() {
 #[test]
 fn small_data_is_gathered_up_to_a_limit() {
     let mut rig = Rig::new(4096, 0);
+    let _ = rig.data(0);
     rig.conn.set_gather(100);
     rig.send(10);
     assert!(!rig.post().signal);
@@ -101,20 +103,58 @@ fn small_data_is_gathered_up_to_a_limit() {
 
 #[test]
 fn bulk_keeps_the_pipe_full() {
-    let mut rig = Rig::new(65536, 0);
-    assert_eq!(rig.send(65536), 65536);
+    let mut rig = Rig::new(131_072, 0);
+    assert_eq!(rig.send(131_072), 131_072);
     let posts = rig.posts();
     let sizes: Vec<u32> = posts.iter().map(|t| t.data_len()).collect();
-    assert_eq!(sizes, [32768; 2]);
+    assert_eq!(sizes, [65536; 2]);
     // B tells that the window is used up.
     assert!(posts[1].cdc.prod_flags.blocked && !posts[0].cdc.prod_flags.blocked);
     assert_eq!(rig.conn.send_space(), 0);
-    let _ = rig.took(16384);
+    let _ = rig.took(32768);
     let events = rig.sent(&posts[0]);
     assert!(events.writable);
     // A quarter goes out while a half is in flight.
-    assert_eq!(rig.send(65536), 32768);
-    assert_eq!(rig.post().data_len(), 16384);
+    assert_eq!(rig.send(131_072), 65536);
+    assert_eq!(rig.post().data_len(), 32768);
+    rig.nothing_due();
+}
+
+#[test]
+fn small_rings_are_filled_at_once() {
+    let mut rig = Rig::new(65536, 0);
+    assert_eq!(rig.send(65536), 65536);
+    let t = rig.post();
+    assert!(t.data_len() == 65536 && t.cdc.prod_flags.blocked);
+}
+
+/// A call that found no room for all of its bytes goes on: what it left in the ring waits for the rest.
+#[test]
+fn the_rest_of_a_call_goes_along() {
+    let mut rig = Rig::new(65536, 0);
+    rig.conn.set_nodelay(true);
+    let partial = SendFlags {
+        partial: true,
+        ..SendFlags::default()
+    };
+    assert_eq!(rig.send(65528), 65528);
+    let t = rig.post();
+    assert_eq!(rig.send_with(65536, partial), 8);
+    let _ = rig.took(65528);
+    // There is no room for more: they go.
+    let mut other = rig.conn.clone();
+    assert_eq!(other.poll_transmit().map(|t| t.data_len()), Some(8));
+    // There is, and the call knows.
+    assert!(rig.sent(&t).writable);
+    rig.nothing_due();
+    let mut other = rig.conn.clone();
+    other.send_given_up();
+    assert_eq!(other.poll_transmit().map(|t| t.data_len()), Some(8));
+    let mut other = rig.conn.clone();
+    let _ = other.shutdown_write();
+    assert_eq!(other.poll_transmit().map(|t| t.data_len()), Some(8));
+    assert_eq!(rig.send(65528), 65528);
+    assert_eq!(rig.post().data_len(), 65536);
 }
 
 #[test]
@@ -191,7 +231,7 @@ fn cork_and_more() {
     let mut rig = Rig::new(4096, 0);
     let more = SendFlags {
         more: true,
-        urgent: false,
+        ..SendFlags::default()
     };
     rig.send_with(10, more);
     rig.nothing_due();
@@ -235,12 +275,13 @@ fn cork_gives_way_to_a_full_ring() {
         let t = rig.post();
         let _ = rig.sent(&t);
     }
-    // Ten bytes of window are not worth it, but the application cannot go on either.
+    let _ = rig.took(90);
     rig.conn.set_cork(true);
-    assert_eq!(rig.send(99), 99);
+    assert_eq!(rig.send(24), 24);
     rig.nothing_due();
-    assert_eq!(rig.send(99), 1);
-    assert_eq!(rig.post().data_len(), 10);
+    // The application cannot go on.
+    assert_eq!(rig.send(99), 76);
+    assert_eq!(rig.post().data_len(), 100);
 }
 
 #[test]
@@ -259,12 +300,12 @@ fn update_when_the_window_is_small_and_it_is_worth_it() {
     let t = rig.post();
     assert_eq!((t.cdc.cons.count, t.data_len()), (100, 0));
     assert!(t.signal);
-    // The next one waits for the completion, unless a quarter of the element is free.
-    let _ = rig.data(400);
-    rig.recv(249);
+    // The next one waits for the completion, unless half of the element was read.
+    let _ = rig.data(500);
+    rig.recv(499);
     rig.nothing_due();
     rig.recv(1);
-    assert_eq!(rig.post().cdc.cons.count, 350);
+    assert_eq!(rig.post().cdc.cons.count, 600);
     rig.recv(200);
     rig.nothing_due();
     let _ = rig.sent(&t);
@@ -273,24 +314,48 @@ fn update_when_the_window_is_small_and_it_is_worth_it() {
 #[test]
 fn update_for_a_blocked_writer() {
     let mut rig = Rig::new(1000, 0);
-    let _ = rig.data(100);
+    let _ = rig.data(300);
     let _ = rig.flags(BLOCKED);
     rig.nothing_due();
+    // There is more to read: crumbs wait.
+    rig.recv(99);
+    rig.nothing_due();
     rig.recv(1);
     let t = rig.post();
-    assert_eq!(t.cdc.cons.count, 1);
+    assert_eq!(t.cdc.cons.count, 100);
     // Further ones come together once the first is through.
-    rig.recv(1);
-    rig.recv(1);
+    rig.recv(60);
+    rig.recv(60);
     rig.nothing_due();
     let _ = rig.sent(&t);
     let t = rig.post();
-    assert_eq!(t.cdc.cons.count, 3);
+    assert_eq!(t.cdc.cons.count, 220);
+    let _ = rig.sent(&t);
+    // All is read: no crumb is too small.
+    rig.recv(79);
+    rig.nothing_due();
+    rig.recv(1);
+    let t = rig.post();
+    assert_eq!(t.cdc.cons.count, 300);
     let _ = rig.sent(&t);
     // The flag holds until a message comes without it.
-    let _ = rig.data(0);
+    let _ = rig.data(1);
     rig.recv(1);
     rig.nothing_due();
+}
+
+/// What was read before the peer filled the element is not worth an answer that makes room for a crumb.
+#[test]
+fn a_blocked_writer_is_not_fed_with_crumbs() {
+    let mut rig = Rig::new(65536, 0);
+    let _ = rig.data(8);
+    rig.recv(8);
+    rig.nothing_due();
+    let _ = rig.data(65528);
+    let _ = rig.flags(BLOCKED);
+    rig.nothing_due();
+    rig.recv(65528);
+    assert_eq!(rig.post().cdc.cons.count, 0);
 }
 
 #[test]
@@ -388,6 +453,7 @@ fn who_measures_time_gets_completions() {
 #[test]
 fn exact_figure_of_what_is_queued() {
     let mut rig = Rig::new(4096, 0);
+    let _ = rig.data(0);
     rig.send(10);
     let t = rig.post();
     assert!(!t.signal);
@@ -453,7 +519,7 @@ fn urgent_data_moves_when_it_was_taken() {
     let mut rig = Rig::new(4096, 0);
     let urgent = SendFlags {
         urgent: true,
-        more: false,
+        ..SendFlags::default()
     };
     rig.send_with(10, urgent);
     let t = rig.post();
@@ -544,17 +610,19 @@ fn one_completion_speaks_for_all_before() {
 #[test]
 fn less_of_the_ring_may_be_used() {
     let mut rig = Rig::new(64, 0);
-    rig.send(40);
-    let posts = rig.posts();
+    rig.send(16);
+    let first = rig.post();
+    rig.send(24);
     assert!(!rig.conn.set_send_limit(32).writable);
     assert_eq!(rig.conn.send_space(), 0);
     assert_eq!(rig.send(1), 0);
     // What is there already leaves.
-    let events = rig.sent(&posts[0]);
-    assert_eq!(rig.conn.send_space(), 24);
+    let rest = rig.posts();
+    let events = rig.sent(&first);
+    assert_eq!(rig.conn.send_space(), 8);
     assert!(events.writable, "a quarter of the limit is free");
-    while let [.., last] = rig.posts().as_slice() {
-        let _ = rig.sent(last);
+    for t in rest {
+        let _ = rig.sent(&t);
     }
     let _ = rig.took(40);
     assert_eq!(rig.conn.send_space(), 32);
@@ -572,6 +640,7 @@ fn less_of_the_ring_may_be_used() {
 #[test]
 fn a_smaller_limit_asks_for_completions() {
     let mut rig = Rig::new(64, 0);
+    let _ = rig.data(0);
     rig.send(4);
     let t = rig.post();
     assert!(!t.signal);
@@ -581,6 +650,184 @@ fn a_smaller_limit_asks_for_completions() {
     let more = rig.post();
     assert!(more.signal && more.data_len() == 0);
     assert!(rig.sent(&more).writable);
+}
+
+/// What the peer may have unread at our side, as far as we have told it.
+fn allowance(rig: &Rig, told: u64) -> u64 {
+    told + u64::from(rig.size - rig.base)
+}
+
+#[test]
+fn less_of_the_element_may_be_unread() {
+    let mut rig = Rig::new(4096, 0);
+    let _ = rig.data(4096);
+    rig.conn.set_receive_limit(1024);
+    // The peer may not write more before there is less than that.
+    assert_eq!(rig.recv(3072), 3072);
+    rig.nothing_due();
+    assert_eq!(rig.recv(1024), 1024);
+    let told = rig.post();
+    assert_eq!(told.cdc.cons, rig.cursor(1024));
+    assert_eq!(rig.conn.traffic().room, 1024);
+    let _ = rig.sent(&told);
+    rig.nothing_due();
+    // It uses that up.
+    rig.produced = allowance(&rig, 1024);
+    let _ = rig.flags(BLOCKED);
+    rig.nothing_due();
+    assert_eq!(rig.recv(102), 102);
+    rig.nothing_due();
+    assert_eq!(rig.recv(1), 1);
+    let told = rig.post();
+    assert_eq!(told.cdc.cons, rig.cursor(1127));
+    let _ = rig.sent(&told);
+    // A higher limit acts at once.
+    rig.conn.set_receive_limit(u32::MAX);
+    assert_eq!(rig.conn.receive_limit(), 4096);
+    let told = rig.post();
+    assert_eq!(told.cdc.cons, rig.cursor(4199));
+    let _ = rig.sent(&told);
+    rig.nothing_due();
+    // Never nothing at all.
+    rig.conn.set_receive_limit(0);
+    assert_eq!(rig.conn.receive_limit(), 1);
+}
+
+#[test]
+fn messages_keep_the_limit() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_receive_limit(1000);
+    let _ = rig.data(4000);
+    assert_eq!(rig.recv(3000), 3000);
+    // Data of our own takes along what may be told, and no more.
+    rig.send(10);
+    assert_eq!(rig.post().cdc.cons, rig.cursor(0));
+    assert_eq!(rig.recv(1000), 1000);
+    rig.send(10);
+    let all = rig.posts();
+    assert_eq!(all.last().unwrap().cdc.cons, rig.cursor(904));
+    // Asked for the cursor, we tell it.
+    let _ = rig.flags(ProdFlags {
+        update_requested: true,
+        ..ProdFlags::default()
+    });
+    assert_eq!(rig.post().cdc.cons, rig.cursor(4000));
+    // So we do with the end, from which the peer sees whether all was read.
+    let _ = rig.data(500);
+    assert_eq!(rig.recv(500), 500);
+    for t in all {
+        let _ = rig.sent(&t);
+    }
+    let _ = rig.conn.close();
+    let end = rig.post();
+    assert!(end.cdc.state_flags.closed);
+    assert_eq!(end.cdc.cons, rig.cursor(4500));
+}
+
+#[test]
+fn urgent_data_is_not_held_up_by_the_limit() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_receive_limit(100);
+    rig.produced += 11;
+    let _ = rig.flags(ProdFlags {
+        urgent_pending: true,
+        urgent_present: true,
+        ..ProdFlags::default()
+    });
+    assert_eq!(rig.recv(10), 10);
+    assert_eq!(rig.conn.recv_urgent(false), Ok(10));
+    // The peer waits until the byte is consumed.
+    assert_eq!(rig.posts().last().unwrap().cdc.cons, rig.cursor(11));
+}
+
+/// Whatever the limit: the peer gets on, and never may have more unread than the limit, once that acts.
+#[test]
+fn a_transfer_within_a_limit() {
+    for (size, base) in [(64, 0), (1000, 4), (65536, 0)] {
+        let capacity = u64::from(size - base);
+        for limit in [1, 2, 7, capacity / 3, capacity - 1, capacity] {
+            let mut rig = Rig::new(size, base);
+            rig.conn.set_receive_limit(limit as u32);
+            let (mut told, mut read, mut blocked) = (0, 0, false);
+            let end = 20 * capacity.max(100);
+            for round in 0.. {
+                assert!(round < 20 * end, "stuck: {read} read, limit {limit}");
+                // The peer writes what it may, in pieces.
+                let piece = (allowance(&rig, told) - rig.produced).min(1 + round * 7 % 100);
+                rig.produced += piece;
+                blocked |= allowance(&rig, told) == rig.produced;
+                let _ = rig.flags(ProdFlags {
+                    blocked,
+                    ..ProdFlags::default()
+                });
+                if read >= capacity {
+                    assert!(rig.produced - read <= limit, "more than the limit");
+                }
+                read += u64::from(rig.recv((1 + round * 11 % 90) as u32));
+                for t in rig.posts() {
+                    let before = told;
+                    while rig.cursor(told) != t.cdc.cons {
+                        told += 1;
+                        assert!(told <= read, "told what was not read");
+                    }
+                    blocked &= told == before;
+                    let _ = rig.sent(&t);
+                }
+                if read >= end {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The peer keeps its window below what is worth a transmit.
+#[test]
+fn a_cork_gives_way_to_a_small_window() {
+    let mut rig = Rig::new(4096, 0);
+    assert_eq!(rig.send(4096), 4096);
+    let t = rig.post();
+    rig.conn.set_cork(true);
+    let _ = rig.sent(&t);
+    assert_eq!(rig.send(4000), 4000);
+    rig.nothing_due();
+    let _ = rig.took(100);
+    assert_eq!(rig.post().data_len(), 100);
+}
+
+#[test]
+fn less_may_wait_to_be_sent() {
+    let mut rig = Rig::new(4096, 0);
+    assert!(!rig.conn.has_unsent_limit());
+    rig.conn.set_unsent_limit(2000);
+    assert!(rig.conn.has_unsent_limit());
+    // What has left does not count.
+    assert_eq!(rig.send(4096), 2000);
+    assert_eq!(rig.conn.send_space(), 0);
+    assert_eq!(rig.post().data_len(), 2000);
+    assert_eq!(rig.send(4096), 2000);
+    assert_eq!(rig.post().data_len(), 2000);
+    assert_eq!(rig.send(4096), 96);
+    for low in [0, 1, 100] {
+        let mut rig = Rig::new(4096, 0);
+        rig.conn.set_unsent_limit(low);
+        // In pieces that are worth it, whatever the limit.
+        assert_eq!(rig.send(4096), 1024);
+        assert_eq!(rig.conn.send_space(), 0);
+        let _ = rig.posts();
+        assert_eq!(rig.send(4096), 1024);
+    }
+}
+
+#[test]
+fn a_cork_gives_way_to_what_may_wait() {
+    let mut rig = Rig::new(4096, 0);
+    rig.conn.set_unsent_limit(100);
+    rig.conn.set_cork(true);
+    assert_eq!(rig.send(99), 99);
+    rig.nothing_due();
+    assert_eq!(rig.send(1), 1);
+    assert_eq!(rig.post().data_len(), 100);
 }
 
 #[test]

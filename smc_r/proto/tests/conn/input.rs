@@ -15,6 +15,7 @@ use smc_proto::{
         Violation, //
     },
     cursor::CursorError,
+    group::MAX_LINKS,
     wire::AlertToken, //
 };
 
@@ -350,6 +351,225 @@ fn urgent_data_is_not_forgotten_while_it_is_held() {
     assert!(rig.conn.urgent_ready());
 }
 
+/// The next link fails too, before what came over the first one was handed over.
+#[test]
+fn links_that_fail_one_after_the_other() {
+    let validations = |rig: &mut Rig, numbers: &[u16]| {
+        for &seq in numbers {
+            assert_eq!(rig.handle(&validation(seq)).violation, None);
+        }
+    };
+    // What a second validation names has come already, and is held.
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [first, second, validation, third] = crossing(&mut rig);
+    for cdc in [first, validation, third] {
+        let _ = rig.handle(&cdc);
+    }
+    validations(&mut rig, &[3]);
+    assert!(rig.conn.is_awaiting() && rig.conn.is_holding());
+    assert_eq!(rig.conn.readable(), 10);
+    assert!(rig.handle(&second).readable);
+    assert!(!rig.conn.is_awaiting() && !rig.conn.is_holding());
+    assert_eq!(rig.conn.readable(), 30);
+    assert_eq!(rig.conn.handle_drained().violation, None);
+
+    // What it names comes before what the first one named, and is held for that.
+    for numbers in [[2, 3], [3, 2]] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_several_links(true);
+        validations(&mut rig, &numbers);
+        let mut marked = second;
+        marked.prod_flags.urgent_present = true;
+        let mut update = third;
+        update.prod = second.prod;
+        assert!(rig.handle(&first).readable);
+        assert!(rig.handle(&update).held);
+        assert!(
+            rig.handle(&marked).urgent,
+            "the mark is in one message only"
+        );
+        assert!(!rig.conn.is_awaiting() && !rig.conn.is_holding());
+    }
+
+    // One is held behind both, with the mark of one that was between them.
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let at = |seq| Cdc { seq, ..third };
+    let mut marked = third;
+    marked.prod_flags.urgent_present = true;
+    validations(&mut rig, &[2]);
+    assert!(rig.handle(&marked).held);
+    validations(&mut rig, &[4]);
+    assert!(rig.handle(&at(5)).held);
+    assert!(!rig.handle(&second).urgent);
+    assert!(rig.conn.is_holding());
+    assert!(rig.handle(&at(4)).urgent, "not without its mark");
+    assert!(!rig.conn.is_awaiting() && !rig.conn.is_holding());
+}
+
+/// A validation of the message with this number.
+fn validation(seq: u16) -> Cdc {
+    Cdc {
+        seq,
+        prod_flags: F,
+        ..Cdc::default()
+    }
+}
+
+/// Each failure gives the messages of its link their time anew; to say it twice does not.
+#[test]
+fn each_failure_is_awaited_on_its_own() {
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [first, second, _, third] = crossing(&mut rig);
+    assert!(!rig.handle(&first).awaits);
+    assert!(!rig.handle(&validation(1)).awaits, "that one has come");
+    assert!(rig.handle(&validation(2)).awaits);
+    assert!(!rig.handle(&validation(2)).awaits);
+    assert!(rig.handle(&validation(3)).awaits);
+    let events = rig.handle(&third);
+    assert!(events.held && !events.awaits);
+    assert!(!rig.handle(&validation(3)).awaits, "that one is held");
+    let events = rig.handle(&second);
+    assert!(events.readable && !events.awaits);
+    assert!(!rig.conn.is_awaiting());
+}
+
+/// Linux names the number before the last that came. If that one got lost with its link, nobody says so.
+#[test]
+fn what_came_later_over_an_older_link_ends_the_wait() {
+    let at = |rig: &mut Rig, seq, count| {
+        let mut cdc = rig.message();
+        cdc.seq = seq;
+        cdc.prod.count = count;
+        cdc
+    };
+    // 2 and 3 are lost with the first link; 4 is the first on the second one, and waits to be looked at.
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [first, fourth, fifth] = [(1, 10), (4, 20), (5, 30)].map(|(s, c)| at(&mut rig, s, c));
+    assert!(rig.handle_over(0, &first).readable);
+    assert!(rig.handle_over(2, &validation(3)).awaits);
+    assert!(rig.handle_over(2, &fifth).held);
+    assert!(!rig.handle_over(1, &validation(0)).awaits);
+    assert!(rig.handle_over(1, &fourth).readable);
+    assert!(!rig.conn.is_awaiting() && !rig.conn.is_holding());
+    assert_eq!(rig.conn.readable(), 30);
+
+    // What comes over a link that begins with the same word may have overtaken it: whichever of the two
+    // links is looked at first.
+    for links in [[1, 2], [2, 1]] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_several_links(true);
+        let [first, second, third, fourth] =
+            [(1, 10), (2, 20), (3, 30), (4, 40)].map(|(s, c)| at(&mut rig, s, c));
+        assert!(rig.handle_over(links[0], &validation(2)).awaits);
+        assert!(!rig.handle_over(links[1], &validation(2)).awaits);
+        assert!(rig.handle_over(1, &third).held);
+        assert!(rig.handle_over(2, &fourth).held);
+        assert!(rig.handle_over(0, &first).readable);
+        assert_eq!(rig.conn.readable(), 10);
+        assert!(rig.handle_over(0, &second).readable);
+        assert_eq!(rig.conn.readable(), 40);
+    }
+    // The same where the later word names a later message.
+    for newest_first in [false, true] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_several_links(true);
+        let [first, third, fifth] = [(1, 10), (3, 30), (5, 50)].map(|(s, c)| at(&mut rig, s, c));
+        if newest_first {
+            assert!(rig.handle_over(2, &validation(3)).awaits);
+            assert!(rig.handle_over(1, &validation(1)).awaits);
+        } else {
+            assert!(rig.handle_over(1, &validation(1)).awaits);
+            assert!(rig.handle_over(2, &validation(3)).awaits);
+        }
+        assert!(rig.handle_over(2, &fifth).held);
+        assert!(rig.handle_over(1, &third).held);
+        assert!(rig.conn.is_awaiting());
+        assert!(rig.handle_over(0, &first).readable);
+        assert_eq!(rig.conn.readable(), 50);
+        assert!(!rig.conn.is_awaiting() && !rig.conn.is_holding());
+    }
+    // A number that is later than the missing one, but was sent over the new link: no news.
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_several_links(true);
+    let [_, _, _, third] = crossing(&mut rig);
+    assert!(rig.handle_over(1, &validation(2)).awaits);
+    assert!(rig.handle_over(1, &third).held);
+    let events = rig.conn.handle_drained();
+    assert_eq!(events.violation, Some(Violation::DataLost));
+}
+
+/// Where one message has to stand for all that came.
+#[test]
+fn one_message_in_place_of_all() {
+    let of = |seq| Cdc {
+        seq,
+        ..Cdc::default()
+    };
+    for (new, old, takes) in [
+        (of(2), of(1), true),
+        (of(1), of(2), false),
+        (of(2), of(2), true),
+        (of(1), of(0xffff), true),
+        (of(0xffff), of(1), false),
+        (validation(9), of(2), false),
+        (of(1), validation(2), true),
+        (validation(2), validation(1), false),
+    ] {
+        assert_eq!(new.supersedes(&old), takes, "{new:?} {old:?}");
+    }
+}
+
+/// As many links as there can be fail: all of their messages are waited for, in any order.
+#[test]
+fn all_links_fail() {
+    let numbers = [2, 4, 6, 8, 10, 12, 14, 16, 18];
+    assert_eq!(numbers.len(), MAX_LINKS);
+    let awaiting = || {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_several_links(true);
+        for seq in numbers {
+            let events = rig.handle(&validation(seq));
+            assert_eq!((events.violation, events.awaits), (None, true));
+        }
+        assert!(!rig.handle(&validation(2)).awaits);
+        rig
+    };
+    let mut rig = awaiting();
+    let [first, second, _, third] = crossing(&mut rig);
+    assert!(rig.handle(&third).held);
+    assert!(rig.handle(&Cdc { seq: 19, ..third }).held);
+    assert!(rig.handle(&first).readable);
+    for seq in [8, 18, 4, 12, 6, 10, 16] {
+        assert!(rig.handle(&Cdc { seq, ..third }).held);
+    }
+    assert_eq!(rig.conn.readable(), 10);
+    assert!(rig.handle(&second).readable);
+    assert_eq!(rig.conn.readable(), 20);
+    assert!(rig.conn.is_awaiting() && rig.conn.is_holding());
+    assert!(rig.handle(&Cdc { seq: 14, ..third }).readable);
+    assert_eq!(rig.conn.readable(), 30);
+    assert!(!rig.conn.is_awaiting() && !rig.conn.is_holding());
+
+    // Any of them that does not come is lost, the last ones too.
+    for lost in numbers {
+        let mut rig = awaiting();
+        for seq in numbers.into_iter().filter(|seq| *seq != lost) {
+            let _ = rig.handle(&Cdc { seq, ..third });
+        }
+        assert!(rig.conn.is_awaiting());
+        let events = rig.conn.handle_drained();
+        assert_eq!(events.violation, Some(Violation::DataLost), "{lost}");
+    }
+
+    // More than there can be links: what is not remembered must not get lost silently.
+    let mut rig = awaiting();
+    refused(&mut rig, &validation(20), Violation::DataLost);
+}
+
 #[test]
 fn moving_to_another_link() {
     let mut rig = Rig::new(64, 0);
@@ -384,16 +604,13 @@ fn moving_to_another_link() {
     );
     assert_eq!(first.writes()[0].to, 10);
     let total: u32 = rest.iter().map(|t| t.data_len()).sum();
-    assert_eq!(total, 32, "two quarters; the rest waits");
+    assert_eq!(total, 36, "all of the rest");
     // Late completions of the old link say nothing.
     let _ = rig.conn.handle_sent(c.ticket, true);
     assert_eq!(rig.conn.send_queued(), 36);
     for t in &posts {
         let _ = rig.sent(t);
     }
-    let t = rig.post();
-    assert_eq!(t.data_len(), 4);
-    let _ = rig.sent(&t);
     assert_eq!(rig.conn.send_queued(), 0);
 }
 

@@ -22,6 +22,7 @@ use smc_proto::{
         SendFlags,
         Transmit, //
     },
+    group::LinkIx,
     wire::AlertToken, //
 };
 
@@ -87,7 +88,13 @@ impl Rig {
     }
 
     pub fn handle(&mut self, cdc: &Cdc) -> Events {
-        self.conn.handle_cdc(cdc, |offset| offset as u8)
+        self.handle_over(0, cdc)
+    }
+
+    /// A message comes over the link at this place.
+    pub fn handle_over(&mut self, place: usize, cdc: &Cdc) -> Events {
+        let link = LinkIx::new(place).unwrap();
+        self.conn.handle_cdc(link, cdc, |offset| offset as u8)
     }
 
     /// The peer wrote `n` bytes.

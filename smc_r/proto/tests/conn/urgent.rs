@@ -15,6 +15,7 @@ use crate::Rig;
 const URGENT: SendFlags = SendFlags {
     urgent: true,
     more: false,
+    partial: false,
 };
 
 /// The peer wrote `n` bytes, the last one urgent.

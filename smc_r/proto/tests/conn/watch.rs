@@ -81,6 +81,7 @@ fn a_write_that_is_not_confirmed_has_a_limit() {
     let mut rig = Rig::new(SIZE, 0);
     let mut watch = Watch::new();
     watch.set_limit(300);
+    let _ = rig.data(0);
     // The second piece asks for a completion.
     rig.send(100);
     let _ = rig.post();

@@ -7,11 +7,13 @@ use smc_proto::{
         Element,
         LinkEnd,
         LinkIx,
+        OwnRmb,
         OwnTable,
         PeerRmb,
         PeerSlot,
         PeerTable,
-        Role, //
+        Role,
+        Tokens, //
     },
     llc::{
         v2::{
@@ -242,6 +244,80 @@ fn a_late_answer_meets_nobody() {
         assert_eq!(client.sends(), [(0, accepted)]);
         assert_eq!(client.flow.local_end(second.link()), Some(end(3)));
     }
+}
+
+/// ADD LINK finds no send slot: it comes again, with the keys that there are by then, and only as long as
+/// the link is wanted.
+#[test]
+fn keys_wait_for_a_send_slot() {
+    let mut client = Client::new(true);
+    let first = client.offer(SECOND, key(21));
+    let buffers = |links: &[LinkIx], ids: &[u16]| -> Vec<Option<OwnRmb>> {
+        let entry = |id: &u16| {
+            let mut tokens = Tokens::EMPTY;
+            for link in links {
+                tokens.set(*link, key(100 * link.get() as u32 + u32::from(*id)));
+            }
+            Some(OwnRmb {
+                id: RmbId(*id),
+                tokens,
+            })
+        };
+        ids.iter().map(entry).collect()
+    };
+    let links = [LinkIx::FIRST, first.link()];
+    // What is yielded, with its keys: place, bytes.
+    let next = |client: &mut Client, own: &[Option<OwnRmb>]| {
+        let own = OwnTable::new(own);
+        let send = client.flow.poll_send_with(&own)?;
+        let mut bytes = send.message.to_vec();
+        let head = bytes.len();
+        bytes.resize(head + usize::from(send.pairs) * 16, 0);
+        let len = client.flow.write_pairs(&own, &mut bytes[head..]);
+        assert_eq!(head + len, bytes.len());
+        Some((send.link, bytes))
+    };
+    let keys_of = |bytes: &[u8]| {
+        let (message, _) = v2::Llc::parse(bytes).unwrap();
+        assert_eq!(bytes[1..3], (bytes.len() as u16).to_be_bytes());
+        let v2::Llc::AddLink(message) = message else {
+            panic!("{message:?}");
+        };
+        let pairs = message.ext.unwrap().pairs;
+        assert_eq!(bytes[70..72], (pairs.len() as u16).to_be_bytes());
+        let keys = pairs.iter().map(|pair| RTokenPair::from(*pair).new.rkey.0);
+        (message.base.link.unwrap().get(), keys.collect::<Vec<_>>())
+    };
+    client.sends();
+    assert!(client.flow.link_made(first, Some(end(2)), at(5)));
+    // Another message is behind it.
+    client.test(LinkIx::FIRST);
+    for (ids, keys) in [
+        (&[1, 2, 3][..], vec![101, 102, 103]),
+        (&[1, 3], vec![101, 103]),
+        (&[], vec![]),
+        (&[4, 1, 3, 2], vec![104, 101, 103, 102]),
+    ] {
+        for _ in 0..2 {
+            let own = buffers(&links, ids);
+            let (link, bytes) = next(&mut client, &own).unwrap();
+            assert_eq!((link, keys_of(&bytes)), (LinkIx::FIRST, (2, keys.clone())));
+            client.flow.put_back();
+        }
+    }
+    // Nothing is doubled by handing it back twice.
+    client.flow.put_back();
+
+    // The server begins anew: that answer is not for it.
+    let second = client.offer(SECOND + 1, key(22));
+    let own = buffers(&links, &[1, 2]);
+    let (_, bytes) = next(&mut client, &own).unwrap();
+    assert_eq!(bytes[0], 0x27, "only what was behind it");
+    assert_eq!(next(&mut client, &own), None);
+    assert!(client.flow.link_made(second, Some(end(3)), at(9)));
+    let (_, bytes) = next(&mut client, &own).unwrap();
+    assert_eq!(keys_of(&bytes), (3, vec![101, 102]));
+    assert_eq!(next(&mut client, &own), None);
 }
 
 #[test]

@@ -100,6 +100,7 @@ fn stimuli() -> Vec<Stimulus> {
             Stimulus::Restore(h, 2),
             Stimulus::Drain(h),
             Stimulus::Fail(h),
+            Stimulus::Busy(h),
         ]);
     }
     all

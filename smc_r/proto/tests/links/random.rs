@@ -21,8 +21,9 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A group and its ports, with so many connections that are busy all the time.
-fn life(seed: u64, streams: usize) -> usize {
+/// A group and its ports, with so many connections that are busy all the time. Returns the number of
+/// steps, and how often keys had to wait for a send slot.
+fn life(seed: u64, streams: usize) -> (usize, usize) {
     let mut rng = Rng::new(seed ^ (11 << 40));
     let v2 = rng.percent(30);
     let ports = [rng.size(1, 8) as usize, rng.size(1, 8) as usize];
@@ -56,6 +57,7 @@ fn life(seed: u64, streams: usize) -> usize {
             8 if world.is_quiet() && world.check().is_ok() => {
                 world.stimulate(Stimulus::Drain(h));
             }
+            9 => world.stimulate(Stimulus::Busy(h)),
             _ => {}
         }
         for _ in 0..rng.size(0, 40) {
@@ -87,7 +89,10 @@ fn life(seed: u64, streams: usize) -> usize {
         panic!("{error}\n{:#?}", world.log);
     }
     assert!(world.hosts[0].flow.is_usable());
-    world.steps
+    (
+        world.steps,
+        world.hosts.iter().map(|host| host.put_back).sum(),
+    )
 }
 
 fn lives(name: &str, runs: u64, streams: usize) {
@@ -96,17 +101,22 @@ fn lives(name: &str, runs: u64, streams: usize) {
         Some(seed) => seed..seed + 1,
         None => 1..number("SMC_RUNS").unwrap_or(runs * scale) + 1,
     };
-    let mut steps = 0;
+    let (mut steps, mut waits) = (0, 0);
     for seed in seeds {
         match panic::catch_unwind(|| life(seed, streams)) {
-            Ok(some) => steps += some,
+            Ok((some, keys)) => {
+                steps += some;
+                waits += keys;
+            }
             Err(cause) => {
                 eprintln!("{name} failed with SMC_SEED={seed}");
                 panic::resume_unwind(cause);
             }
         }
     }
-    println!("{name}: {steps} steps");
+    println!("{name}: {steps} steps, keys waited {waits} times");
+    let usual = number("SMC_SEED").is_none() && number("SMC_RUNS").is_none();
+    assert!(!usual || waits > 0, "there always was room");
 }
 
 #[test]

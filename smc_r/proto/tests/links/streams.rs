@@ -172,11 +172,12 @@ impl World {
     /// A host looks at the next message that has arrived on a queue pair.
     pub fn receive(&mut self, h: usize, number: u32) {
         let qp = self.hosts[h].qps.get_mut(&number).unwrap();
+        let link = qp.link;
         let Some(arrival) = qp.arrived.pop_front() else {
             return;
         };
         let Stream { conn, element, .. } = &mut self.hosts[h].streams[arrival.stream];
-        let events = conn.handle_cdc(&arrival.cdc, |at| element[at as usize]);
+        let events = conn.handle_cdc(link, &arrival.cdc, |at| element[at as usize]);
         assert_eq!(events.violation, None, "{:?}", self.log);
         self.post_streams(h);
     }

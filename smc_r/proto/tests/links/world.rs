@@ -105,6 +105,8 @@ pub enum Stimulus {
     Lose,
     /// Either side's queue pairs on the first ports fail, and only it knows.
     Fail(usize),
+    /// The next LLC message finds no free send slot, nor does what comes after it, for a while.
+    Busy(usize),
 }
 
 /// One thing that may happen next.
@@ -117,6 +119,8 @@ pub enum Action {
     Receive(usize, u32),
     /// A completion of a queue pair is handled.
     Complete(usize, u32),
+    /// Send slots are free again.
+    Room(usize),
     Time,
 }
 
@@ -157,6 +161,10 @@ pub struct Host {
     notices: BTreeSet<u32>,
     pub confirmed: BTreeSet<u16>,
     pub refused: BTreeSet<u16>,
+    /// No send slot is free for LLC messages.
+    full: bool,
+    /// How many messages that brought keys were put back.
+    pub put_back: usize,
     pub waiting: BTreeSet<u16>,
     pub deleted: BTreeSet<u16>,
     next_rmb: u16,
@@ -246,6 +254,8 @@ impl World {
                 notices: BTreeSet::new(),
                 confirmed: BTreeSet::new(),
                 refused: BTreeSet::new(),
+                full: false,
+                put_back: 0,
                 waiting: BTreeSet::new(),
                 deleted: BTreeSet::new(),
                 next_rmb: 0,
@@ -370,6 +380,11 @@ impl World {
             let Some(send) = host.flow.poll_send_with(&table) else {
                 break;
             };
+            if host.full {
+                host.put_back += usize::from(send.pairs > 0);
+                host.flow.put_back();
+                break;
+            }
             let mut bytes = send.message.to_vec();
             if send.pairs > 0 {
                 let mut more = vec![0; usize::from(send.pairs) * 16];
@@ -378,7 +393,14 @@ impl World {
             }
             let text = match smc_proto::llc::Llc::parse(&bytes) {
                 Ok(message) => message.to_string(),
-                Err(_) => format!("{:?}", smc_proto::llc::v2::Llc::parse(&bytes).unwrap()),
+                Err(_) => {
+                    let (message, _) = smc_proto::llc::v2::Llc::parse(&bytes).unwrap();
+                    // What stands before the keys has to fit them.
+                    let count = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+                    assert!(send.pairs == 0 || usize::from(count(1)) == bytes.len());
+                    assert!(send.pairs == 0 || count(70) == u16::from(send.pairs));
+                    format!("{message:?}")
+                }
             };
             let place = send.link.get();
             self.log
@@ -689,6 +711,9 @@ impl World {
             if !host.tasks.is_empty() {
                 all.push(Action::Task(h));
             }
+            if host.full && host.flow.has_sends() {
+                all.push(Action::Room(h));
+            }
             for (number, qp) in &host.qps {
                 if !qp.queue.is_empty() {
                     all.push(Action::Deliver(h, *number));
@@ -715,6 +740,10 @@ impl World {
             Action::Notice(h, qp) => self.notice(h, qp),
             Action::Receive(h, qp) => self.receive(h, qp),
             Action::Complete(h, qp) => self.complete(h, qp),
+            Action::Room(h) => {
+                self.hosts[h].full = false;
+                self.settle(h);
+            }
             Action::Time => {
                 if let Some(deadline) = self.deadline() {
                     self.now = self.now.max(deadline);
@@ -794,6 +823,10 @@ impl World {
                 self.hosts[h].flow.shut_down(ShutDown::Operator, now);
                 h
             }
+            Stimulus::Busy(h) => {
+                self.hosts[h].full = true;
+                h
+            }
             Stimulus::Lose => {
                 self.lose += 1;
                 0
@@ -841,6 +874,7 @@ impl World {
             let mut queued = host.qps.values().flat_map(|qp| &qp.queue);
             host.tasks.is_empty()
                 && host.notices.is_empty()
+                && !host.flow.has_sends()
                 && !queued.any(|message| matches!(message, Message::Llc { .. }))
         })
     }

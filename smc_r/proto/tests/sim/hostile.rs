@@ -21,6 +21,10 @@ use smc_proto::{
         Violation, //
     },
     cursor::Cursor,
+    group::{
+        LinkIx,
+        MAX_LINKS, //
+    },
     wire::AlertToken, //
 };
 
@@ -136,7 +140,8 @@ impl Attack {
             state_flags,
         };
         let (low, high) = (self.params.base, self.params.element);
-        let events = self.conn.handle_cdc(&cdc, |offset| {
+        let link = LinkIx::new(self.rng.below(MAX_LINKS as u64) as usize).unwrap();
+        let events = self.conn.handle_cdc(link, &cdc, |offset| {
             assert!(
                 offset >= low && offset < high,
                 "byte outside of the element"
@@ -200,6 +205,7 @@ impl Attack {
                 let flags = SendFlags {
                     urgent: self.rng.percent(10),
                     more: self.rng.percent(10),
+                    partial: self.rng.percent(30),
                 };
                 let n = self.conn.send_commit(self.writing, flags);
                 assert!(n == 0 || n == self.writing);

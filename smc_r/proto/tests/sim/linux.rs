@@ -4,9 +4,10 @@
 //!
 //! The peer is written after its habits, not after the RFC: it says B when the rest just fits, reports
 //! what it has consumed late and in large pieces, announces no urgent data while the window is closed,
-//! sends D and C after its last completion, never runs a timer, answers an A when its application
+//! sends D and C after its last completion or when that takes too long, runs no other timer, answers an A when its application
 //! closes, takes no notice of a TCP reset, and goes back behind what it has announced after a failover,
-//! with a validation that is one too low or missing.
+//! with a validation that is one too low or missing. What came over a link that has failed may be looked at
+//! any time later, when the next one has failed as well.
 
 use std::collections::VecDeque;
 
@@ -27,6 +28,7 @@ use smc_proto::{
         Timer,
         Transmit, //
     },
+    group::LinkIx,
     wire::AlertToken, //
 };
 
@@ -92,6 +94,8 @@ struct Linux {
     sent: End,
     heard: End,
     has_closed: bool,
+    /// It waits no longer for what it still had to send when its application closed.
+    gave_up: bool,
 }
 
 fn cursor(place: u64, size: u64) -> RawCursor {
@@ -194,7 +198,7 @@ impl Linux {
         if self.sent >= End::Closed || self.sent >= self.want {
             return false;
         }
-        let unsent = self.confirmed < self.accepted;
+        let unsent = self.confirmed < self.accepted && !self.gave_up;
         if self.want == End::Aborted || self.heard == End::Aborted {
             // An abort of ours is answered when the application closes.
             if !self.has_closed && self.want != End::Aborted {
@@ -287,6 +291,8 @@ pub struct Rules {
     pub aborts: bool,
     pub failover: bool,
     pub urgent: bool,
+    /// Our application changes how much it wants to have unread.
+    pub limits: bool,
 }
 
 /// What runs have come across.
@@ -297,6 +303,10 @@ pub struct Met {
     pub steps_back: u64,
     pub resets: u64,
     pub timeouts: u64,
+    /// Messages that waited for others, of a link that had failed.
+    pub held: u64,
+    /// Failures of a link before all that came over an older one was looked at.
+    pub overlapping: u64,
 }
 
 impl Met {
@@ -306,6 +316,8 @@ impl Met {
         self.steps_back += other.steps_back;
         self.resets += other.resets;
         self.timeouts += other.timeouts;
+        self.held += other.held;
+        self.overlapping += other.overlapping;
     }
 
     /// Whether nothing is missing.
@@ -316,6 +328,8 @@ impl Met {
             self.steps_back,
             self.resets,
             self.timeouts,
+            self.held,
+            self.overlapping,
         ]
         .iter()
         .all(|count| *count > 0)
@@ -333,6 +347,10 @@ pub struct Talk {
     completions: VecDeque<Transmit>,
     linux: Linux,
     to_us: VecDeque<Item>,
+    /// Messages that came over links which have failed, and that nobody has looked at: one queue for
+    /// each link, none of them empty.
+    late: Vec<(LinkIx, VecDeque<Cdc>)>,
+    link: LinkIx,
     rules: Rules,
     rng: Rng,
     /// Something happened that may cost data.
@@ -357,6 +375,7 @@ impl Talk {
         })
         .unwrap();
         conn.set_oob_inline(true);
+        conn.set_several_links(true);
         Talk {
             conn,
             ring: vec![0; send_ring as usize],
@@ -391,8 +410,11 @@ impl Talk {
                 sent: End::Open,
                 heard: End::Open,
                 has_closed: false,
+                gave_up: false,
             },
             to_us: VecDeque::new(),
+            late: Vec::new(),
+            link: LinkIx::FIRST,
             rules,
             rng,
             rough: false,
@@ -464,32 +486,67 @@ impl Talk {
         true
     }
 
-    /// The next thing of the peer arrives.
+    /// The next thing of the peer arrives, or we look at one that came over an old link.
     fn arrive(&mut self) -> bool {
+        // Not often: the next link may fail before they are gone.
+        let choice = self.rng.below(4 * self.late.len() as u64 + 1) as usize;
+        let choice = choice.wrapping_sub(3 * self.late.len());
+        if let Some((link, old)) = self.late.get_mut(choice) {
+            let link = *link;
+            let cdc = old.pop_front().expect("none is empty");
+            self.late.retain(|(_, old)| !old.is_empty());
+            self.take(link, &cdc);
+            return true;
+        }
         match self.to_us.pop_front() {
-            None => return false,
-            Some(Item::Write { place, len }) => {
-                assert!(place + len <= self.linux.granted.max(self.read) + self.linux.room);
-                let size = self.element.len() as u64;
-                for place in place..place + len {
-                    self.element[(place % size) as usize] = byte(LINUX, place);
-                }
-            }
+            None => return !self.late.is_empty(),
+            Some(Item::Write { place, len }) => self.write(place, len),
             Some(Item::Message(cdc)) => {
-                let written = place(cdc.prod, self.linux.room);
-                if !cdc.prod_flags.failover {
-                    self.linux.flying.push_back((cdc.seq, written));
-                    let known = place(self.conn.diag().rx_producer.raw(), self.linux.room);
-                    self.met.steps_back += u64::from(written < known);
-                }
-                let element = &self.element;
-                let events = self
-                    .conn
-                    .handle_cdc(&cdc, |offset| element[offset as usize]);
-                self.after(events);
+                self.land(&cdc);
+                self.take(self.link, &cdc);
             }
         }
         true
+    }
+
+    /// The peer writes into our element.
+    fn write(&mut self, place: u64, len: u64) {
+        assert!(place + len <= self.linux.granted.max(self.read) + self.linux.room);
+        let size = self.element.len() as u64;
+        for place in place..place + len {
+            self.element[(place % size) as usize] = byte(LINUX, place);
+        }
+    }
+
+    /// A message of the peer has reached our device.
+    fn land(&mut self, cdc: &Cdc) {
+        if !cdc.prod_flags.failover {
+            let written = place(cdc.prod, self.linux.room);
+            self.linux.flying.push_back((cdc.seq, written));
+        }
+    }
+
+    /// We look at a message of the peer.
+    fn take(&mut self, link: LinkIx, cdc: &Cdc) {
+        let known = place(self.conn.diag().rx_producer.raw(), self.linux.room);
+        let element = &self.element;
+        let events = self
+            .conn
+            .handle_cdc(link, cdc, |offset| element[offset as usize]);
+        let back = !cdc.prod_flags.failover && place(cdc.prod, self.linux.room) < known;
+        self.met.steps_back += u64::from(back && !events.dropped);
+        self.met.held += u64::from(events.held);
+        self.after(events);
+    }
+
+    /// Time has passed: what came over old links has been looked at.
+    fn drained(&mut self) -> bool {
+        let lost = self.late.is_empty() && self.conn.is_awaiting();
+        if lost {
+            let events = self.conn.handle_drained();
+            self.after(events);
+        }
+        lost
     }
 
     fn send(&mut self, amount: u32, urgent: bool) -> bool {
@@ -506,7 +563,7 @@ impl Talk {
         }
         let flags = SendFlags {
             urgent,
-            more: false,
+            ..SendFlags::default()
         };
         let taken = self.conn.send_commit(spans.len(), flags);
         self.accepted += u64::from(taken);
@@ -607,14 +664,41 @@ impl Talk {
 
     // ----- both
 
-    /// The link fails with what is under way; both go on over another one.
+    /// The link fails with what is under way; both go on over another one, if there is one.
     fn fail_over(&mut self) {
+        // A place is free when nothing that came over its link is left.
+        let is_free = |place: &LinkIx| {
+            let mut late = self.late.iter();
+            *place != self.link && !late.any(|(link, _)| link == place)
+        };
+        let Some(next) = LinkIx::all().find(is_free) else {
+            return;
+        };
         for _ in 0..self.rng.below(4) {
             self.execute();
             self.arrive();
         }
         self.posted.clear();
-        self.to_us.clear();
+        self.met.overlapping += u64::from(!self.late.is_empty());
+        // What has reached our device is written, and its messages are looked at any time later.
+        let there = self.rng.below(2 * self.to_us.len() as u64 + 1) as usize;
+        let mut old = VecDeque::new();
+        for item in std::mem::take(&mut self.to_us).into_iter().take(there) {
+            match item {
+                Item::Write { place, len } => self.write(place, len),
+                Item::Message(cdc) => {
+                    self.land(&cdc);
+                    old.push_back(cdc);
+                }
+            }
+        }
+        if !old.is_empty() {
+            self.late.push((self.link, old));
+        }
+        self.link = next;
+        for _ in 0..self.rng.below(4) {
+            self.linux_completes();
+        }
         let first = self.completions.drain(..).next();
         if let Some(transmit) = first {
             let events = self.conn.handle_sent(transmit.ticket, false);
@@ -628,7 +712,15 @@ impl Talk {
     }
 
     pub fn step(&mut self) {
+        if !self.late.is_empty() && self.rng.percent(5) {
+            self.fail_over();
+        }
         let amount = self.rng.size(1, 60_000);
+        if self.rules.limits && self.rng.percent(3) {
+            // No less than the least that a program can set.
+            self.conn.set_receive_limit(amount.max(1152));
+            self.after(Events::default());
+        }
         match self.rng.below(12) {
             0 => {
                 let urgent = self.rules.urgent && self.rng.percent(10);
@@ -649,6 +741,9 @@ impl Talk {
             }
             6..=7 => {
                 self.arrive();
+                if self.rng.percent(20) {
+                    self.drained();
+                }
             }
             8 => {
                 self.complete();
@@ -683,19 +778,28 @@ impl Talk {
     /// Lets everything under way happen; both read all there is.
     fn settle(&mut self) {
         let mut rounds = 0;
-        let mut busy = true;
-        while busy {
+        // A message may have found no slot, more than once.
+        let mut quiet = 0;
+        while quiet < 10 {
             rounds += 1;
             assert!(rounds < 100_000, "no end");
-            busy = self.execute();
+            let mut busy = self.execute();
             busy |= self.arrive();
             busy |= self.complete();
             busy |= self.linux_completes();
             busy |= self.linux_works();
             busy |= self.receive(1 << 20);
             busy |= self.linux_reads(1 << 20);
+            busy |= self.drained();
             self.after(Events::default());
             busy |= !self.posted.is_empty();
+            quiet = if busy { 0 } else { quiet + 1 };
+            let linux = &mut self.linux;
+            if quiet == 10 && linux.has_closed && linux.is_open() && !linux.gave_up {
+                // Two seconds have passed. If we have closed as well, neither reads what the other owes.
+                linux.gave_up = true;
+                quiet = 0;
+            }
         }
     }
 

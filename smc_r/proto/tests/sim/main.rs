@@ -103,6 +103,33 @@ fn data_only() {
     expect_seen(&[State::Active, State::Closed], &[], &["Cork"], &flags);
 }
 
+/// Readers that want less unread than there is room for: nothing gets stuck, and nothing is lost.
+#[test]
+fn receive_limits() {
+    let runs = 2000;
+    let well = run("receive_limits", runs, |seed| {
+        life(seed, 11, |c, _| c.limits = true)
+    });
+    if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {
+        assert_eq!(well, runs, "nothing can go wrong without a reason");
+    }
+    expect_seen(
+        &[State::Active, State::Closed],
+        &[],
+        &[],
+        &["B", "P", "U", "C"],
+    );
+    run("receive_limits, rough", 2000, |seed| {
+        life(seed, 12, |c, rng| {
+            c.limits = true;
+            c.failover = true;
+            c.several = rng.percent(50);
+            c.early_close = rng.percent(50);
+            c.abort = rng.percent(20);
+        })
+    });
+}
+
 #[test]
 fn early_close() {
     run("early_close", 2000, |seed| {
@@ -226,7 +253,7 @@ fn linux_peer() {
     thread_local! {
         static MET: RefCell<Met> = RefCell::default();
     }
-    let runs = 3000;
+    let runs = 4200;
     for (salt, rules) in [
         Rules::default(),
         Rules {
@@ -249,12 +276,26 @@ fn linux_peer() {
             aborts: true,
             failover: true,
             urgent: true,
+            limits: false,
+        },
+        Rules {
+            urgent: true,
+            ends: true,
+            limits: true,
+            ..Rules::default()
+        },
+        Rules {
+            ends: true,
+            aborts: true,
+            failover: true,
+            urgent: true,
+            limits: true,
         },
     ]
     .into_iter()
     .enumerate()
     {
-        let well = run("linux_peer", runs / 5, |seed| {
+        let well = run("linux_peer", runs / 7, |seed| {
             let mut rng = Rng::new(seed ^ ((10 + salt as u64) << 40));
             let steps = rng.size(20, 1500);
             let mut talk = Talk::new(rules, rng);
@@ -263,7 +304,7 @@ fn linux_peer() {
             well
         });
         if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() && !rules.aborts {
-            assert_eq!(well, runs / 5, "nothing can go wrong without a reason");
+            assert_eq!(well, runs / 7, "nothing can go wrong without a reason");
         }
     }
     if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {

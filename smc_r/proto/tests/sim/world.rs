@@ -30,6 +30,10 @@ use smc_proto::{
         UrgentError,
         MAX_IN_FLIGHT, //
     },
+    group::{
+        LinkIx,
+        MAX_LINKS, //
+    },
     ring::Spans,
     wire::AlertToken, //
 };
@@ -62,6 +66,8 @@ pub struct Config {
     pub death: bool,
     /// Timers may run out while there is still something under way.
     pub hasty_timers: bool,
+    /// Applications change how much they want to have unread.
+    pub limits: bool,
     /// Applications move as much as they can at a time.
     pub greedy: bool,
     pub steps: u32,
@@ -88,6 +94,7 @@ impl Config {
             several: false,
             death: false,
             hasty_timers: false,
+            limits: false,
             greedy: false,
             steps: rng.size(20, 600),
         }
@@ -111,15 +118,18 @@ struct Posted {
 
 #[derive(Clone, Copy)]
 struct Message {
+    link: LinkIx,
     cdc: Cdc,
     /// Place of the urgent byte, if it carries one.
     mark: Option<u64>,
-    /// Place in the stream behind the last byte that was written for it, if there is one.
+    /// Place in the stream that it announces, or 0.
     end: u64,
 }
 
 #[derive(Default)]
 struct Wire {
+    /// Place of the link.
+    link: usize,
     posted: VecDeque<Posted>,
     inbox: VecDeque<Message>,
     /// What came over links that are gone, the oldest link first.
@@ -484,10 +494,23 @@ impl World {
             }
             p.writes_done += 1;
         } else if let Some(p) = wire.posted.pop_front() {
+            let cdc = p.transmit.cdc;
+            // The only place within the last round of the counters that has this cursor.
+            let capacity = u64::from(self.config.element[1 - i] - self.config.base);
+            let round = capacity << 16;
+            let count = cdc.prod.count.saturating_sub(self.config.base);
+            let cursor = u64::from(cdc.prod.wrap) * capacity + u64::from(count);
+            let accepted = self.hosts[i].accepted;
+            let behind = (accepted % round + round - cursor) % round;
             wire.inbox.push_back(Message {
-                cdc: p.transmit.cdc,
+                link: LinkIx::new(wire.link).unwrap(),
+                cdc,
                 mark: p.mark,
-                end: p.start + u64::from(p.transmit.data_len()),
+                end: if cdc.prod_flags.failover {
+                    0
+                } else {
+                    accepted - behind
+                },
             });
             wire.completions.push_back(p);
         }
@@ -518,8 +541,8 @@ impl World {
         let old = (cdc.seq.wrapping_sub(self.last_seq[r]) as i16) < 0;
         let lost = conn.send_unsent() > 0 && cdc.state_flags.closed && !over && !old;
         let before = conn.diag().rx_consumer;
-        let awaiting = conn.is_awaiting();
-        let events = conn.handle_cdc(&cdc, |o| element[o as usize]);
+        let holding = conn.is_holding();
+        let events = conn.handle_cdc(message.link, &cdc, |o| element[o as usize]);
         let reads = conn.diag().rx_consumer != before;
         if events.held {
             self.seen.flags.insert("held");
@@ -527,17 +550,23 @@ impl World {
             self.after(r, events);
             return true;
         }
-        let released = awaiting && !conn.is_awaiting();
+        let released = holding && !conn.is_holding();
         self.hosts[r].peer_reads |= reads;
         if !events.dropped {
             self.took(r, &message);
         }
         if released {
-            // Those that waited for this one count now.
-            for message in std::mem::take(&mut self.hosts[r].held) {
-                self.took(r, &message);
-                self.last_seq[r] = message.cdc.seq;
-                self.mark(r, &message);
+            // The newest of those that waited for this one counts now: it carries the whole state, and
+            // what others announced beyond that is sent again.
+            let held = std::mem::take(&mut self.hosts[r].held);
+            let newest = self.newest(r, &held).expect("something was held");
+            self.last_seq[r] = newest.cdc.seq;
+            // A connection that ended meanwhile takes neither this one nor those.
+            if !events.dropped {
+                self.took(r, &newest);
+                for message in held.iter().filter(|m| m.cdc.prod == newest.cdc.prod) {
+                    self.mark(r, message);
+                }
             }
         }
         let conn = &self.hosts[r].conn;
@@ -556,16 +585,29 @@ impl World {
             }
         }
         if !events.dropped {
-            self.mark(r, &message);
+            // Of two messages that say the same place, only one has the mark.
+            let held = &self.hosts[r].held;
+            let newest = self.newest(r, held).map(|m| m.cdc.prod);
+            let marked = held.iter().find(|m| m.mark.is_some()).copied();
+            let same = marked.filter(|m| m.cdc.prod == cdc.prod && newest == Some(cdc.prod));
+            self.mark(r, &same.unwrap_or(message));
         }
         self.after(r, events);
         true
     }
 
+    /// The message of these that was sent last.
+    fn newest(&self, r: usize, held: &[Message]) -> Option<Message> {
+        let ahead = |m: &&Message| m.cdc.seq.wrapping_sub(self.last_seq[r]) as i16;
+        held.iter().max_by_key(ahead).copied()
+    }
+
     /// What a message said counts from now on.
     fn took(&mut self, r: usize, message: &Message) {
         let host = &mut self.hosts[r];
-        host.announced = host.announced.max(message.end);
+        if !host.ended {
+            host.announced = host.announced.max(message.end);
+        }
         host.peer_closed |= message.cdc.state_flags.closed;
         host.ended |= message.cdc.state_flags.aborted;
     }
@@ -674,6 +716,14 @@ impl World {
             if !arrived.is_empty() {
                 self.wires[i].late.push(arrived);
             }
+            // The lowest place that is free.
+            let wire = &self.wires[i];
+            let is_free = |place: &usize| {
+                let mut all = wire.late.iter().flatten();
+                *place != wire.link && !all.any(|message| message.link.get() == *place)
+            };
+            let free = (0..MAX_LINKS).find(is_free);
+            self.wires[i].link = free.expect("not so many links fail at a time");
         } else {
             // All messages that arrived over the old link are handled before the new one is used.
             while self.deliver(1 - i) {}
@@ -720,6 +770,7 @@ impl World {
         let cut = self.rng.percent(20) && !self.config.greedy;
         let n = self.rng.size(0, 1 << 17);
         let more = self.config.cork && self.rng.percent(50);
+        let goes_on = self.rng.percent(50);
         let h = &mut self.hosts[i];
         let Some(spans) = h.writing.take() else {
             return false;
@@ -734,7 +785,13 @@ impl World {
         let n = if cut { spans.len().min(n) } else { spans.len() };
         let urgent = h.urgent_at_end && n == h.to_send;
         let shut = h.conn.write_shut();
-        let taken = h.conn.send_commit(n, SendFlags { urgent, more });
+        let partial = goes_on && n < h.to_send;
+        let flags = SendFlags {
+            urgent,
+            more,
+            partial,
+        };
+        let taken = h.conn.send_commit(n, flags);
         assert_eq!(taken, if shut { 0 } else { n });
         h.accepted += u64::from(taken);
         h.to_send = h.to_send.saturating_sub(taken);
@@ -846,6 +903,12 @@ impl World {
     }
 
     fn application(&mut self, i: usize) {
+        if self.config.limits && self.rng.percent(5) {
+            let element = self.config.element[i];
+            let limit = self.rng.size(1 + element / 50, element * 2);
+            self.hosts[i].conn.set_receive_limit(limit);
+            self.after(i, Events::default());
+        }
         match self.rng.below(14) {
             0..=2 => {
                 let element = self.config.element[1 - i];

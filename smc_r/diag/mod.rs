@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The request for a dump, and its answer: all sockets of the reader's namespace, those over IPv4
-//! first.
+//! Listings of sockets for `smcss` and the like: the request, and its answer: all sockets of the
+//! reader's namespace, those over IPv4 first.
+//!
+//! Whoever asks is served by the module `smc_diag`, which borrows this for each part of an answer.
 //!
 //! An answer takes as many calls as it has buffers. Where it stopped is kept as two numbers: the
-//! family, and the last socket that was written.
+//! family, and the last socket that was written. They hold also where this module was unloaded and
+//! loaded again in between: sockets' numbers go on upwards.
+
+mod attrs;
 
 use kapi::{diag, errno::EINVAL, sock::Family};
 use kernel::prelude::*;
-use smc_r::snapshot;
 
-use crate::{attrs, AF_SMC};
+use crate::snapshot;
 
 /// Length of `struct smc_diag_req`, see `include/uapi/linux/smc_diag.h`.
 const REQUEST_LEN: usize = 52;
@@ -20,7 +24,7 @@ const EXT: usize = 3;
 
 /// Which attributes the reader asks for beyond those that are always there.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+struct Wanted {
     ext: u8,
 }
 
@@ -32,7 +36,7 @@ impl Wanted {
     }
 
     /// Is this attribute asked for? Each has a bit, from attribute 1 on.
-    pub(crate) fn has(self, attr: u16) -> bool {
+    fn has(self, attr: u16) -> bool {
         self.ext
             .checked_shr(u32::from(attr).wrapping_sub(1))
             .unwrap_or(0)
@@ -41,22 +45,13 @@ impl Wanted {
     }
 }
 
-/// The handler.
-pub(crate) struct SmcSockets;
+/// What is lent.
+struct Sockets;
 
-impl diag::Handler for SmcSockets {
-    const FAMILY: u8 = AF_SMC;
+kapi::lend_sockets!(kapi_lent_43, Sockets);
 
-    fn module() -> &'static ThisModule {
-        #[cfg(before_7_3)]
-        {
-            &crate::THIS_MODULE
-        }
-        #[cfg(not(before_7_3))]
-        kernel::module::this_module::<crate::SmcDiag>()
-    }
-
-    fn dump(dump: &mut diag::Dump<'_>) -> Result {
+impl diag::Lister for Sockets {
+    fn list(dump: &mut diag::Dump<'_>) -> Result {
         let wanted = Wanted::of(dump.request())?;
         let net = dump.net();
         for (pass, family) in (0..).zip([Family::Inet, Family::Inet6]) {

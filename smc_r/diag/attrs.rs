@@ -5,9 +5,11 @@
 use kapi::{diag::Writer, sock::SockAddr};
 use kernel::prelude::*;
 use smc_proto::{cursor::Cursor, group::Role};
-use smc_r::snapshot::{ConnectionView, LinkView, Mode, Snapshot};
 
-use crate::{request::Wanted, AF_SMC};
+use crate::{
+    diag::Wanted,
+    snapshot::{ConnectionView, LinkView, Mode, Snapshot}, //
+};
 
 /// Numbers of attributes.
 const CONNINFO: u16 = 1;
@@ -23,6 +25,9 @@ const CONNINFO_LEN: usize = 76;
 
 /// Length of `struct smc_diag_lgrinfo`.
 const LGRINFO_LEN: usize = 147;
+
+/// `AF_SMC` as messages have it.
+const AF_SMC: u8 = crate::AF_SMC as u8;
 
 /// Values of `diag_mode`.
 const MODE_SMC_R: u8 = 0;
@@ -77,7 +82,7 @@ impl<const N: usize> Fields<N> {
 }
 
 /// Writes the attributes of a socket.
-pub(crate) fn put(message: &mut Writer<'_>, socket: &Snapshot, wanted: Wanted) -> Result {
+pub(super) fn put(message: &mut Writer<'_>, socket: &Snapshot, wanted: Wanted) -> Result {
     message.u8(SHUTDOWN, socket.shutdown)?;
     let (reason, peer) = match socket.mode {
         Mode::Rdma => (0, 0),
@@ -112,10 +117,10 @@ fn port(addr: Option<SockAddr>) -> u16 {
 }
 
 /// What is in front of the attributes. `uid`: the owner, as the reader knows him.
-pub(crate) fn header(socket: &Snapshot, uid: u32) -> [u8; MESSAGE_LEN] {
+pub(super) fn header(socket: &Snapshot, uid: u32) -> [u8; MESSAGE_LEN] {
     let mut fields = Fields::<MESSAGE_LEN>::new();
     fields
-        .u8(u8::try_from(socket.family(AF_SMC.into())).unwrap_or(AF_SMC))
+        .u8(u8::try_from(socket.family(crate::AF_SMC)).unwrap_or(AF_SMC))
         .u8(socket.state)
         .u8(match socket.mode {
             Mode::Rdma => MODE_SMC_R,

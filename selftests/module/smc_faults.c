@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lets chosen calls from one module fail, in whatever context: for tests on kernels without fault injection.
+ * Everything is a file in /sys/module/smc_faults/parameters:
+ *
+ *   from    name of the module whose calls count, to be loaded after this one
+ *   symbol  the function that is watched; an empty line for none. Writing it takes back all below.
+ *   number  the call that fails, counted from 1; 0 for none
+ *   times   how many calls do, from that one on
+ *   value   what they return, for a pointer an error number or 0 as well
+ *   bad_wr  whether the function posts work requests and tells by its third argument which was not taken
+ *   seen    calls so far; writing starts again at what is written
+ *   hit     calls that failed
+ *   where   from where the first of them was called
+ */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/atomic.h>
+#include <linux/kprobes.h>
+#include <linux/linkage.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/notifier.h>
+#include <linux/objtool.h>
+#include <linux/rcupdate.h>
+#include <linux/string.h>
+
+static char from[MODULE_NAME_LEN] = "smc_r";
+module_param_string(from, from, sizeof(from), 0444);
+MODULE_PARM_DESC(from, "module whose calls count");
+
+static ulong number;
+module_param(number, ulong, 0600);
+MODULE_PARM_DESC(number, "the first call that fails, 0 for none");
+
+static ulong times = 1;
+module_param(times, ulong, 0600);
+MODULE_PARM_DESC(times, "how many fail");
+
+static long value;
+module_param(value, long, 0600);
+MODULE_PARM_DESC(value, "what they return");
+
+static bool bad_wr;
+module_param(bad_wr, bool, 0600);
+MODULE_PARM_DESC(bad_wr, "a function that posts work requests");
+
+/* The module; it may come and go while a function is watched. */
+static struct module *caller;
+static atomic_long_t seen, hit;
+static ulong where;
+
+/* What a call that fails runs in place of the function: by then the stack is as at a function's first instruction. */
+asmlinkage void smc_faults_return(void);
+asm(".pushsection .text, \"ax\"\n"
+    ".type smc_faults_return, @function\n"
+    "smc_faults_return:\n"
+    ANNOTATE_NOENDBR "\n"
+    ASM_RET
+    ".size smc_faults_return, . - smc_faults_return\n"
+    ".popsection\n");
+
+/* Runs at the first instruction of the function, not preemptible. */
+static int at_entry(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct module *module = READ_ONCE(caller);
+	ulong count, first = READ_ONCE(number);
+	ulong address = regs_get_kernel_stack_nth(regs, 0);
+
+	if (!module || !within_module(address, module))
+		return 0;
+	count = atomic_long_inc_return(&seen);
+	if (!first || count < first || count - first >= READ_ONCE(times))
+		return 0;
+	if (atomic_long_inc_return(&hit) == 1)
+		WRITE_ONCE(where, address);
+	if (READ_ONCE(bad_wr))
+		*(void **)regs_get_kernel_argument(regs, 2) = (void *)regs_get_kernel_argument(regs, 1);
+	regs_set_return_value(regs, READ_ONCE(value));
+	instruction_pointer_set(regs, (ulong)smc_faults_return);
+	return 1;
+}
+NOKPROBE_SYMBOL(at_entry);
+
+static DEFINE_MUTEX(lock);
+static char symbol[KSYM_NAME_LEN];
+static struct kprobe probe;
+static bool watched;
+
+static void stop(void)
+{
+	if (watched)
+		unregister_kprobe(&probe);
+	watched = false;
+	symbol[0] = 0;
+	number = 0;
+	times = 1;
+	value = 0;
+	bad_wr = false;
+	atomic_long_set(&seen, 0);
+	atomic_long_set(&hit, 0);
+	where = 0;
+}
+
+static int set_symbol(const char *text, const struct kernel_param *kp)
+{
+	int err = 0;
+
+	mutex_lock(&lock);
+	stop();
+	strscpy(symbol, text);
+	strim(symbol);
+	if (symbol[0]) {
+		probe = (struct kprobe){ .symbol_name = symbol, .pre_handler = at_entry };
+		err = register_kprobe(&probe);
+		watched = !err;
+		if (err) {
+			pr_info("cannot watch %s: %d\n", symbol, err);
+			symbol[0] = 0;
+		}
+	}
+	mutex_unlock(&lock);
+	return err;
+}
+
+static int get_symbol(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%s\n", symbol);
+}
+
+static const struct kernel_param_ops symbol_ops = { .set = set_symbol, .get = get_symbol };
+module_param_cb(symbol, &symbol_ops, NULL, 0600);
+MODULE_PARM_DESC(symbol, "function that is watched");
+
+static int set_count(const char *text, const struct kernel_param *kp)
+{
+	long count;
+	int err = kstrtol(text, 0, &count);
+
+	if (!err)
+		atomic_long_set(kp->arg, count);
+	return err;
+}
+
+static int get_count(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%ld\n", atomic_long_read(kp->arg));
+}
+
+static const struct kernel_param_ops count_ops = { .set = set_count, .get = get_count };
+module_param_cb(seen, &count_ops, &seen, 0600);
+MODULE_PARM_DESC(seen, "calls so far");
+module_param_cb(hit, &count_ops, &hit, 0600);
+MODULE_PARM_DESC(hit, "calls that failed");
+
+static int get_where(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%pS\n", (void *)READ_ONCE(where));
+}
+
+static const struct kernel_param_ops where_ops = { .get = get_where };
+module_param_cb(where, &where_ops, NULL, 0400);
+MODULE_PARM_DESC(where, "caller of the first one that failed");
+
+static int module_changes(struct notifier_block *block, unsigned long state, void *data)
+{
+	struct module *module = data;
+
+	if (strcmp(module->name, from))
+		return NOTIFY_DONE;
+	if (state == MODULE_STATE_COMING) {
+		WRITE_ONCE(caller, module);
+	} else if (state == MODULE_STATE_GOING) {
+		WRITE_ONCE(caller, NULL);
+		/* No handler looks at it any more. */
+		synchronize_rcu();
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block changes = { .notifier_call = module_changes };
+
+static int __init smc_faults_init(void)
+{
+	return register_module_notifier(&changes);
+}
+
+static void __exit smc_faults_exit(void)
+{
+	unregister_module_notifier(&changes);
+	mutex_lock(&lock);
+	stop();
+	mutex_unlock(&lock);
+}
+
+module_init(smc_faults_init);
+module_exit(smc_faults_exit);
+MODULE_DESCRIPTION("Lets chosen calls of a module fail, for tests");
+MODULE_LICENSE("GPL");
