@@ -347,9 +347,14 @@ impl Path {
         self.exists() && self.device.port(self.port).is_ok_and(|port| port.active)
     }
 
+    /// Whether it leads over a port of this device.
+    pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     /// Whether it leads over this port.
     pub(crate) fn is_on(&self, device: &Arc<Device>, port: u8) -> bool {
-        Arc::ptr_eq(&self.device, device) && self.port == port
+        self.is_of(device) && self.port == port
     }
 }
 

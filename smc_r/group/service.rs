@@ -22,6 +22,7 @@ use super::{making::Task, Drain, Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
+    device::Device,
     events,
     link::Link, //
 };
@@ -82,6 +83,22 @@ impl Group {
         if stays {
             self.drain(who, true);
         }
+    }
+
+    /// Takes its links on a device out of use, which still works for now, if there are others.
+    pub(super) fn leave(self: &Arc<Self>, device: &Arc<Device>) {
+        for link in self.links().filter(|link| link.path.is_of(device)) {
+            self.with_flow(|flow, _, now| flow.delete_link(link.place, now));
+        }
+    }
+
+    /// True until connections have left a device for another one's links.
+    pub(super) fn is_leaving(&self, device: &Arc<Device>) -> bool {
+        let (mut on_it, mut others) = (0, 0);
+        for link in self.links() {
+            *(if link.path.is_of(device) { &mut on_it } else { &mut others }) += 1;
+        }
+        on_it != 0 && others != 0 && self.is_usable()
     }
 
     /// A port is drained no more, or there is a link on another one: then the group is in use again,
