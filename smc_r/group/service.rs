@@ -94,11 +94,8 @@ impl Group {
 
     /// True until connections have left a device for another one's links.
     pub(super) fn is_leaving(&self, device: &Arc<Device>) -> bool {
-        let (mut on_it, mut others) = (0, 0);
-        for link in self.links() {
-            *(if link.path.is_of(device) { &mut on_it } else { &mut others }) += 1;
-        }
-        on_it != 0 && others != 0 && self.is_usable()
+        let on_it = |link: Arc<Link>| link.path.is_of(device);
+        self.is_usable() && self.links().any(on_it) && !self.links().all(on_it)
     }
 
     /// A port is drained no more, or there is a link on another one: then the group is in use again,
