@@ -114,6 +114,19 @@ impl Fallbacks {
         let _ = self.peers.push(entry, GFP_ATOMIC);
     }
 
+    /// The reasons of one side.
+    pub(crate) fn of(&self, side: Side) -> &Reasons {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+
+    /// How many reasons there are; they are only ever added.
+    pub(crate) fn reasons(&self) -> u32 {
+        (self.server.each.len() + self.client.each.len()) as u32
+    }
+
     /// How often the list of peers has changed.
     pub(crate) fn changes(&self) -> u32 {
         self.last_number as u32

@@ -41,7 +41,7 @@ pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
             return Ok(());
         };
         // A device that is bound to another namespace is none of the reader's.
-        if !visible_device(dump, &device) {
+        if !visible_device(dump.net(), &device) {
             dump.cursor()[0] = device.number as usize;
             continue;
         }

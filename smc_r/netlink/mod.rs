@@ -137,8 +137,8 @@ fn visible(dump: &Dump<'_>, ns: &Netns) -> bool {
 }
 
 /// The same of a device, which may be bound to a namespace.
-fn visible_device(dump: &Dump<'_>, device: &Device) -> bool {
-    dump.net() == Net::init() || device.ib().is_ok_and(|ib| ib.is_in(dump.net()))
+fn visible_device(net: &Net, device: &Device) -> bool {
+    net == Net::init() || device.ib().is_ok_and(|ib| ib.is_in(net))
 }
 
 /// The index of an interface for a reader whose namespace has the cookie `reader`; 0 if the interface is

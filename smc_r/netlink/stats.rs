@@ -184,8 +184,7 @@ pub(super) fn fallbacks(dump: &mut Dump<'_>) -> Result {
             let side = if is_server { server } else { client };
             let more = index < server.each.len().max(client.each.len());
             (
-                // Reasons are only ever added.
-                (server.each.len() + client.each.len()) as u32,
+                fallbacks.reasons(),
                 side.each.get(index).copied(),
                 (server.total, client.total),
                 more,

@@ -75,6 +75,7 @@ pub mod own {
     pub const PEER_FLUSH: u8 = 13;
     pub const FAILURE_GET: u8 = 14;
     pub const FAULT_GET: u8 = 15;
+    pub const REASON_GET: u8 = 16;
     pub const LINK_UP: u8 = 32;
     pub const LINK_DOWN: u8 = 33;
     pub const GROUP_ADDED: u8 = 34;

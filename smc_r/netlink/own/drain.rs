@@ -26,9 +26,16 @@ const MAX_PORTS: u8 = 63;
 pub(super) fn drain(request: &mut Request<'_>) -> Result {
     let ns = netns::of(request.net())?;
     let undo = request.attr(attr::UNDO).is_some();
+    let has = |number| request.attr(number).is_some();
     match (request.attr(attr::GROUP), request.attr(attr::DEVICE)) {
         (Some(_), Some(_)) => {
             Err(request.fail_at(attr::DEVICE, EINVAL, c"cannot be named beside a group"))
+        }
+        (Some(_), None) if has(attr::DEVICE_PORT) => {
+            Err(request.fail_at(attr::DEVICE_PORT, EINVAL, c"cannot be named beside a group"))
+        }
+        (None, Some(_)) if has(attr::LINK) => {
+            Err(request.fail_at(attr::LINK, EINVAL, c"cannot be named beside a device"))
         }
         (Some(group), None) => drain_group(request, &ns, group.u32()?, undo),
         (None, Some(name)) => drain_device(request, &ns, name.str_bytes(), undo),
@@ -66,7 +73,9 @@ fn drain_group(request: &mut Request<'_>, ns: &Netns, id: u32, undo: bool) -> Re
 
 fn drain_device(request: &mut Request<'_>, ns: &Netns, name: &[u8], undo: bool) -> Result {
     let devices = ns.shared.devices.list()?;
-    let Some(device) = devices.iter().find(|device| *device.name() == *name) else {
+    let is_it =
+        |device: &&Arc<Device>| *device.name() == *name && visible_device(request.net(), device);
+    let Some(device) = devices.iter().find(is_it) else {
         return Err(request.fail_at(attr::DEVICE, ENODEV, c"does not exist"));
     };
     let port = request
@@ -107,7 +116,7 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
         let next = device
             .ports()
             .find(|other| *other > port && device.is_drained(*other))
-            .filter(|_| visible_device(dump, &device));
+            .filter(|_| visible_device(dump.net(), &device));
         let Some(port) = next else {
             *dump.cursor() = [0, device.number as usize, 0, 0, 0];
             continue;

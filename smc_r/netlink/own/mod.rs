@@ -37,6 +37,7 @@ pub(crate) mod command {
     pub(crate) const PEER_FLUSH: u8 = 13;
     pub(crate) const FAILURE_GET: u8 = 14;
     pub(crate) const FAULT_GET: u8 = 15;
+    pub(crate) const REASON_GET: u8 = 16;
     pub(crate) const LINK_UP: u8 = 32;
     pub(crate) const LINK_DOWN: u8 = 33;
     pub(crate) const GROUP_ADDED: u8 = 34;
@@ -129,7 +130,12 @@ impl genl::Family for OwnFamily {
             .strict()
             .doit(rule::flush)
             .net_admin(),
-        Op::new(command::FALLBACK_GET).strict().dump(fallback::list),
+        Op::new(command::FALLBACK_GET)
+            .strict()
+            .dump(fallback::list_peers),
+        Op::new(command::REASON_GET)
+            .strict()
+            .dump(fallback::list_reasons),
         Op::new(command::DRAIN)
             .strict()
             .policy(DRAIN)

@@ -6,7 +6,7 @@ use crate::attr::Attrs;
 use crate::netlink::{ip, ip_bytes, list, push_attribute, Error, Malformed, Message, Source};
 use crate::sys;
 use crate::uapi::own::{self, attr};
-use crate::uapi::{Failure, Reason, Side, OWN_FAMILY};
+use crate::uapi::{Failure, Reason, Role, Side, OWN_FAMILY};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -305,6 +305,51 @@ impl FailedPeer {
     }
 }
 
+/// A list of the module's own family. Empty where the module is another one, or older.
+fn list_if_there<T>(
+    source: &mut dyn Source,
+    command: u8,
+    decode: fn(&[u8]) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Error> {
+    match list(source, OWN_FAMILY, command, decode) {
+        Err(Error::NoFamily(_)) => Ok(Vec::new()),
+        Err(Error::Kernel(errno, _)) if errno == sys::EOPNOTSUPP => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// How often connections of one side fell back for a reason, in full: statistics have 16 bits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonCount {
+    /// Our side.
+    pub side: Side,
+    /// The reason.
+    pub reason: Reason,
+    /// How often.
+    pub count: u64,
+}
+
+impl ReasonCount {
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let attrs = Attrs::parse(bytes)?;
+        Ok(Self {
+            side: Side(attrs.u8(attr::SIDE)?.unwrap_or_default()),
+            reason: Reason(attrs.u32(attr::REASON)?.unwrap_or_default()),
+            count: attrs.u64(attr::COUNT)?.unwrap_or_default(),
+        })
+    }
+
+    /// Whether it is about this side, as other families name it.
+    pub fn is_of(&self, role: Role) -> bool {
+        self.side.0.checked_sub(1) == Some(role.0)
+    }
+
+    /// All that there are; none where the module is another one.
+    pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
+        list_if_there(source, own::REASON_GET, Self::decode)
+    }
+}
+
 /// How often handshakes ended without a connection, in one way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedHandshakes {
@@ -332,11 +377,7 @@ impl FailedHandshakes {
     /// All ways that there were; of client first, the most frequent first. None where the module is
     /// another one.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        let mut failures = match list(source, OWN_FAMILY, own::FAILURE_GET, Self::decode) {
-            Err(Error::NoFamily(_)) => Vec::new(),
-            Err(Error::Kernel(errno, _)) if errno == sys::EOPNOTSUPP => Vec::new(),
-            other => other?,
-        };
+        let mut failures = list_if_there(source, own::FAILURE_GET, Self::decode)?;
         failures.sort_by_key(|entry| (entry.side, std::cmp::Reverse(entry.count)));
         Ok(failures)
     }

@@ -2,7 +2,7 @@
 
 //! Counters of the namespace.
 
-use super::own::FailedHandshakes;
+use super::own::{FailedHandshakes, ReasonCount};
 use crate::attr::Attrs;
 use crate::netlink::{Error, Malformed, Message, Source};
 use crate::uapi::{command, nest, Reason, Role, GEN_FAMILY};
@@ -157,8 +157,8 @@ pub struct FallbackReason {
     pub side: Role,
     /// The reason.
     pub reason: Reason,
-    /// How often.
-    pub count: u16,
+    /// How often; without our module at most 65535 are told.
+    pub count: u64,
 }
 
 /// Connections that fell back to TCP.
@@ -173,7 +173,7 @@ pub struct Fallbacks {
 }
 
 impl Fallbacks {
-    fn decode(messages: &[Message]) -> Result<Self, Malformed> {
+    fn decode(messages: &[Message], full: &[ReasonCount]) -> Result<Self, Malformed> {
         let mut fallbacks = Self::default();
         for message in messages {
             let attrs = Attrs::parse(&message.attributes)?;
@@ -186,8 +186,14 @@ impl Fallbacks {
                 fallbacks.reasons.push(FallbackReason {
                     side: Role(attrs.u8(1)?.unwrap_or_default()),
                     reason: Reason(attrs.u32(4)?.unwrap_or_default()),
-                    count,
+                    count: count.into(),
                 });
+            }
+        }
+        for entry in &mut fallbacks.reasons {
+            let same = |full: &&ReasonCount| full.is_of(entry.side) && full.reason == entry.reason;
+            if let Some(full) = full.iter().find(same) {
+                entry.count = full.count;
             }
         }
         fallbacks
@@ -219,6 +225,7 @@ impl Stats {
         stats: &[Message],
         failures: Vec<FailedHandshakes>,
         fallbacks: &[Message],
+        reasons: &[ReasonCount],
     ) -> Result<Self, Malformed> {
         let first = stats
             .first()
@@ -235,7 +242,7 @@ impl Stats {
             client_handshake_errors: attrs.u64(3)?.unwrap_or_default(),
             server_handshake_errors: attrs.u64(4)?.unwrap_or_default(),
             handshake_errors: failures,
-            fallbacks: Fallbacks::decode(fallbacks)?,
+            fallbacks: Fallbacks::decode(fallbacks, reasons)?,
             smcr: technology(2)?.unwrap_or_default(),
             smcd: technology(1)?.filter(|technology| *technology != Technology::default()),
         })
@@ -246,6 +253,7 @@ impl Stats {
         let stats = source.dump(GEN_FAMILY, command::GET_STATS)?;
         let fallbacks = source.dump(GEN_FAMILY, command::GET_FBACK_STATS)?;
         let failures = FailedHandshakes::read_all(source)?;
-        Ok(Self::decode(&stats, failures, &fallbacks)?)
+        let reasons = ReasonCount::read_all(source)?;
+        Ok(Self::decode(&stats, failures, &fallbacks, &reasons)?)
     }
 }

@@ -217,6 +217,19 @@ pub(crate) fn own_lists(number: u8) -> Vec<Message> {
                 same.u64(22, 5500).u64(23, 54_500).message(number),
             ]
         }
+        // More than the common statistics can tell.
+        own::REASON_GET => vec![
+            new()
+                .u8(7, 2)
+                .u32(13, 0x0301_0000)
+                .u64(15, 5)
+                .message(number),
+            new()
+                .u8(7, 1)
+                .u32(13, 0x0303_0008)
+                .u64(15, 69_995)
+                .message(number),
+        ],
         own::FAILURE_GET => vec![
             new().u8(7, 2).u8(24, 6).u64(15, 12).message(number),
             new()
