@@ -234,6 +234,12 @@ pub trait Source {
 
     /// The way that packets to an address take.
     fn route(&mut self, to: IpAddr) -> Result<Route, Error>;
+
+    /// The IP addresses of this host.
+    fn addresses(&mut self) -> Result<Vec<Address>, Error>;
+
+    /// The network interfaces of this host.
+    fn interfaces(&mut self) -> Result<Vec<Interface>, Error>;
 }
 
 /// What a family lists, as values.
@@ -294,6 +300,63 @@ impl Route {
     }
 }
 
+/// An IP address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of it that name its subnet.
+    pub prefix_len: u8,
+}
+
+impl Address {
+    fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+        let (header, attributes) = payload
+            .split_first_chunk::<IFADDRMSG_LEN>()
+            .ok_or_else(|| Malformed("address is too short".into()))?;
+        let attrs = crate::attr::Attrs::parse(attributes)?;
+        let [_, prefix_len, _, _, index @ ..] = *header;
+        // At the end of a tunnel, the other attribute is the address of the other end.
+        let own = attrs.bytes(IFA_LOCAL).or(attrs.bytes(IFA_ADDRESS));
+        Ok(Self {
+            ifindex: u32::from_ne_bytes(index),
+            address: own
+                .and_then(ip)
+                .ok_or_else(|| Malformed("no address in the answer".into()))?,
+            prefix_len,
+        })
+    }
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// The VLAN that it is for.
+    pub vlan: Option<u16>,
+}
+
+impl Interface {
+    fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+        let (_, attributes) = payload
+            .split_first_chunk::<IFINFOMSG_LEN>()
+            .ok_or_else(|| Malformed("interface is too short".into()))?;
+        let attrs = crate::attr::Attrs::parse(attributes)?;
+        let info = attrs.nest(IFLA_LINKINFO)?.unwrap_or_default();
+        let vlan = match info.text(IFLA_INFO_KIND).as_deref() {
+            Some("vlan") => info.nest(IFLA_INFO_DATA)?,
+            _ => None,
+        };
+        Ok(Self {
+            name: attrs.text(IFLA_IFNAME).unwrap_or_default(),
+            vlan: vlan.map_or(Ok(None), |vlan| vlan.u16(IFLA_VLAN_ID))?,
+        })
+    }
+}
+
 /// Reads an address of 4 or 16 bytes.
 pub fn ip(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
@@ -309,6 +372,17 @@ pub fn ip_bytes(address: IpAddr) -> Vec<u8> {
     }
 }
 
+const RTM_GETLINK: u16 = 18;
+const IFINFOMSG_LEN: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VLAN_ID: u16 = 1;
+const RTM_GETADDR: u16 = 22;
+const IFADDRMSG_LEN: usize = 8;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
 const RTM_GETROUTE: u16 = 26;
 const RTMSG_LEN: usize = 12;
 const RTN_LOCAL: u8 = 2;
@@ -566,6 +640,14 @@ impl Source for Kernel {
         Ok(route.ok_or_else(|| Malformed("no route in the answer".into()))?)
     }
 
+    fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        Connection::new(NETLINK_ROUTE)?.collect(RTM_GETADDR, &[0; IFADDRMSG_LEN], Address::decode)
+    }
+
+    fn interfaces(&mut self) -> Result<Vec<Interface>, Error> {
+        Connection::new(NETLINK_ROUTE)?.collect(RTM_GETLINK, &[0; IFINFOMSG_LEN], Interface::decode)
+    }
+
     fn sockets(&mut self, request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mut connection = Connection::new(NETLINK_SOCK_DIAG)?;
         let answer = connection.collect(crate::uapi::SOCK_DIAG_BY_FAMILY, request, |data| {
@@ -737,5 +819,42 @@ mod tests {
         assert_eq!(Route::decode(&bytes), Ok(want));
         assert!(Route::decode(&bytes[..11]).is_err());
         assert_eq!(ip(&[1, 2, 3]), None);
+    }
+
+    #[test]
+    fn the_kernel_knows_its_own_addresses_and_interfaces() {
+        let mut kernel = Kernel::new().unwrap();
+        let lo = kernel.interfaces().unwrap();
+        assert!(lo.iter().any(|lo| lo.name == "lo" && lo.vlan.is_none()));
+        for address in kernel.addresses().unwrap() {
+            assert!(address.ifindex != 0, "{address:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_vlans() {
+        let mut bytes = vec![AF_INET, 24, 0, 0];
+        bytes.extend(7u32.to_ne_bytes());
+        push_attribute(&mut bytes, IFA_ADDRESS, &[192, 0, 2, 9]);
+        push_attribute(&mut bytes, IFA_LOCAL, &[192, 0, 2, 1]);
+        let want = Address {
+            ifindex: 7,
+            address: "192.0.2.1".parse().unwrap(),
+            prefix_len: 24,
+        };
+        assert_eq!(Address::decode(&bytes), Ok(want));
+        assert!(Address::decode(&bytes[..8]).is_err());
+
+        let (mut data, mut info, mut bytes) = (vec![], vec![], vec![0; IFINFOMSG_LEN]);
+        push_attribute(&mut data, IFLA_VLAN_ID, &5u16.to_ne_bytes());
+        push_attribute(&mut info, IFLA_INFO_KIND, b"vlan");
+        push_attribute(&mut info, IFLA_INFO_DATA, &data);
+        push_attribute(&mut bytes, IFLA_IFNAME, b"eth0.5\0");
+        push_attribute(&mut bytes, IFLA_LINKINFO, &info);
+        let interface = Interface::decode(&bytes).unwrap();
+        assert_eq!(
+            (interface.name.as_str(), interface.vlan),
+            ("eth0.5", Some(5))
+        );
     }
 }

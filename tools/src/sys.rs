@@ -90,6 +90,13 @@ pub fn mtu(interface: &str) -> Option<u32> {
         .ok()
 }
 
+/// A number among the settings of the module; that of this network namespace.
+pub fn setting(name: &str) -> Option<u32> {
+    line(&Path::new("/proc/sys/net/smc").join(name))?
+        .parse()
+        .ok()
+}
+
 /// An interface and those that it stands on, such as the card of a VLAN, each before what is below it.
 pub fn with_lowers(interface: &str) -> Vec<String> {
     const MAX: usize = 64;

@@ -7,7 +7,7 @@ use super::table::wrap;
 use serde::Serialize;
 
 /// What came of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It is as it should be.

@@ -12,13 +12,14 @@ use crate::model::group::Link;
 use crate::model::own::{self, Drained, FailedPeer, PeerFallback, Rule};
 use crate::model::socket::{Fallback, SocketInfo};
 use crate::model::system::{self, PnetEntry, SystemInfo};
-use crate::netlink::{Error, Route, Source};
+use crate::netlink::{Address, Error, Interface, Route, Source};
 use crate::sys::{self, Gid};
 use crate::uapi::{Mode, Reason, Side, State, OWN_FAMILY};
 use clap::Args;
 use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The peer in question.
@@ -30,6 +31,11 @@ pub struct WhyArgs {
     #[arg(short, long)]
     pub port: Option<u16>,
 }
+
+/// Version 1 of SMC-R, or RoCE v1, among those that a setting allows.
+pub const V1: u32 = 1;
+/// Version 2 of SMC-R, or RoCE v2.
+pub const V2: u32 = 2;
 
 /// What became of a connection that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +71,14 @@ pub struct Facts {
     pub route_error: String,
     /// Interface of the route, and what is below it.
     pub interfaces: Vec<String>,
+    /// Addresses of this host.
+    pub addresses: Vec<Address>,
+    /// VLANs by interface, of it or of what is below it.
+    pub vlans: Vec<(String, u16)>,
+    /// Versions that may be spoken, [`V1`] and [`V2`]; `None` with a module without that setting.
+    pub versions: Option<u32>,
+    /// GIDs that version 1 may use, in the same way.
+    pub v1_gids: Option<u32>,
     /// Table of pnet ids.
     pub pnet: Vec<PnetEntry>,
     /// RDMA devices.
@@ -95,6 +109,32 @@ fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
+/// The VLANs of the packets that interfaces send.
+fn vlans(names: BTreeSet<&String>, all: &[Interface]) -> Vec<(String, u16)> {
+    let own = |name: &String| all.iter().find(|one| one.name == *name)?.vlan;
+    let of = |name: &String| sys::with_lowers(name).iter().find_map(own);
+    let vlans = names
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), of(name)?)));
+    vlans.collect()
+}
+
+/// An address as GIDs write it.
+fn wide(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+/// Whether so many bits in front are the same.
+fn same_subnet(one: IpAddr, other: IpAddr, prefix_len: u8) -> bool {
+    let skipped = if one.is_ipv4() { 96 } else { 0 };
+    let differ = wide(one).to_bits() ^ wide(other).to_bits();
+    one.is_ipv4() == other.is_ipv4()
+        && differ.leading_zeros() >= (u32::from(prefix_len) + skipped).min(128)
+}
+
 impl Facts {
     fn read(args: &WhyArgs, source: &mut dyn Source) -> Result<Self, Error> {
         let address = args.address.to_canonical();
@@ -109,26 +149,34 @@ impl Facts {
         let interface = route
             .as_ref()
             .and_then(|route| sys::interface(route.ifindex));
+        let interfaces = interface.as_deref().map(sys::with_lowers);
+        let interfaces = interfaces.unwrap_or_default();
         let devices = read_devices(source)?;
         let ports = devices
             .iter()
             .flat_map(|device| device.ports.iter().map(|port| (&device.name, port.port)));
-        let gids = ports
+        let gids: Vec<_> = ports
             .map(|(name, port)| (name.clone(), port, sys::gids(name, port)))
             .collect();
+        let of_gids = gids.iter().flat_map(|(_, _, gids)| gids);
+        let names = of_gids.filter_map(|gid| gid.interface.as_ref());
+        let names: BTreeSet<_> = names.chain(interfaces.first()).collect();
+        let module = sys::module();
         Ok(Self {
             address: Some(address),
             port: args.port,
-            module: Some(sys::module().unwrap_or("SMC").into()),
+            module: Some(module.unwrap_or("SMC").into()),
+            addresses: source.addresses()?,
+            vlans: vlans(names, &source.interfaces()?),
+            versions: sys::setting("smcr_versions"),
+            // The kernel's own module has no such setting, and takes no others.
+            v1_gids: sys::setting("smcr_v1_gids").or((module == Some("smc")).then_some(V1)),
             version: if_there(own::version(source))?.flatten(),
             system,
             ueids: if_there(system::ueids(source))?.unwrap_or_default(),
             route,
             route_error,
-            interfaces: interface
-                .as_deref()
-                .map(sys::with_lowers)
-                .unwrap_or_default(),
+            interfaces,
             pnet: if_there(PnetEntry::read_all(source))?.unwrap_or_default(),
             gids,
             devices,
@@ -162,6 +210,113 @@ impl Facts {
             .iter()
             .find(|(name, number, _)| (name.as_str(), *number) == (device, port));
         found.map_or(&[], |(_, _, gids)| gids)
+    }
+
+    fn vlan(&self, interface: Option<&String>) -> Option<u16> {
+        let found = self.vlans.iter().find(|(name, _)| Some(name) == interface);
+        found.map(|(_, vlan)| *vlan)
+    }
+
+    fn source(&self) -> Option<IpAddr> {
+        self.route.as_ref()?.source
+    }
+
+    /// The addresses of the interface that say in which subnet the connection is: its own, or in IPv6
+    /// those in the same subnet, and none that is good on one link only.
+    fn own_addresses(&self) -> impl Iterator<Item = &Address> {
+        let ifindex = self.route.as_ref().map_or(0, |route| route.ifindex);
+        let source = self.source();
+        let counts = move |own: &&Address| match (own.address, source) {
+            (IpAddr::V6(v6), Some(source)) => {
+                !v6.is_unicast_link_local() && same_subnet(own.address, source, own.prefix_len)
+            }
+            (own, source) => Some(own) == source,
+        };
+        let own = self.addresses.iter();
+        own.filter(move |own| own.ifindex == ifindex).filter(counts)
+    }
+
+    /// Whether the peer is beyond a router.
+    fn is_routed(&self) -> bool {
+        let gateway = self.route.as_ref().and_then(|route| route.gateway);
+        let near = |own: &Address| {
+            self.address
+                .is_none_or(|peer| same_subnet(own.address, peer, own.prefix_len))
+        };
+        gateway.is_some() || !self.own_addresses().any(near)
+    }
+
+    /// What keeps this host from speaking version 2, and what to do.
+    fn lacks_v2(&self) -> Option<(&'static str, &'static str)> {
+        if !self.system.smcr_v2 {
+            return Some(("this module has no version 2", "use one that has"));
+        }
+        if self.versions.unwrap_or(V1 | V2) & V2 == 0 {
+            return Some((
+                "net.smc.smcr_versions excludes version 2",
+                "`sysctl net.smc.smcr_versions=3`",
+            ));
+        }
+        let no_eid = (
+            "this host has no EID for version 2",
+            "`smcctl ueid add EID` on both hosts",
+        );
+        self.ueids.is_empty().then_some(no_eid)
+    }
+
+    fn may_speak_v1(&self) -> bool {
+        self.versions.unwrap_or(V1 | V2) & V1 != 0
+    }
+
+    /// The versions that a connection to the peer can have, each with the GIDs that it may use. If
+    /// there is none, which is told elsewhere, what there is for any.
+    fn speaks(&self) -> Vec<(u32, u32)> {
+        let of_v1 = self.v1_gids.unwrap_or(V1 | V2);
+        let v1 = (self.may_speak_v1() && !self.is_routed()).then_some((V1, of_v1));
+        let v2 = self.lacks_v2().is_none().then_some((V2, V2));
+        let speaks: Vec<_> = v1.into_iter().chain(v2).collect();
+        if speaks.is_empty() {
+            return vec![(V1, of_v1)];
+        }
+        speaks
+    }
+
+    /// How well a GID does, by the rules of the module: more is better, `None` is not at all.
+    fn rank(&self, gid: &Gid, kinds: u32) -> Option<u8> {
+        let interface = self.interfaces.first();
+        let direct = interface.is_some() && gid.interface.as_ref() == interface;
+        let named = self.pnet_id().is_some();
+        // Another port of the same network has to be in the same VLAN of it.
+        let same_vlan = self.vlan(gid.interface.as_ref()) == self.vlan(interface);
+        if !direct && !(named && same_vlan) {
+            return None;
+        }
+        let rank = match gid.kind.contains("v2") {
+            false if kinds & V1 != 0 => 4,
+            true if kinds & V2 != 0 => self
+                .rank_address(gid.gid)
+                .or((named && !gid.gid.is_unicast_link_local()).then_some(1))?,
+            _ => return None,
+        };
+        Some(if direct { 8 + rank } else { rank })
+    }
+
+    fn rank_address(&self, gid: Ipv6Addr) -> Option<u8> {
+        let source = self.source()?;
+        if wide(source) == gid {
+            return Some(3);
+        }
+        let near = |own: &Address| {
+            own.prefix_len > 0 && same_subnet(own.address, gid.to_canonical(), own.prefix_len)
+        };
+        self.own_addresses().any(near).then_some(2)
+    }
+
+    /// The GID of a port that a connection takes.
+    fn best_gid(&self, device: &str, port: u8, kinds: u32) -> Option<&Gid> {
+        let gids = self.gids_of(device, port).iter().rev();
+        let ranked = gids.filter_map(|gid| Some((self.rank(gid, kinds)?, gid)));
+        ranked.max_by_key(|(rank, _)| *rank).map(|(_, gid)| gid)
     }
 
     /// Ports of the network that the interface is in.
@@ -399,7 +554,7 @@ fn route(facts: &Facts) -> Step {
         let detail = "this is an address of this host itself";
         // Unlike other interfaces, it never has a port of its own.
         if facts.pnet_id().is_some() {
-            return Step::new(name, Verdict::Pass, detail);
+            return addressless(facts, "lo").unwrap_or(Step::new(name, Verdict::Pass, detail));
         }
         return Step::new(name, Verdict::Failure, detail).advise(
             "such connections go over the interface lo, which has no RDMA port, unless the table \
@@ -410,27 +565,46 @@ fn route(facts: &Facts) -> Step {
         .interfaces
         .first()
         .map_or("an interface", String::as_str);
-    let source = route
+    let from = route
         .source
         .map_or(String::new(), |source| format!(" from {source}"));
-    match route.gateway {
-        None => Step::new(
-            name,
-            Verdict::Pass,
-            format!("directly over {interface}{source}"),
-        ),
-        Some(gateway) => {
-            let detail = format!("over {interface}{source}, by the router {gateway}");
-            if facts.system.smcr_v2 {
-                Step::new(name, Verdict::Warning, detail)
-                    .advise("only SMC-R version 2 passes routers; both hosts need a common EID")
-            } else {
-                Step::new(name, Verdict::Failure, detail).advise(
-                    "SMC-R version 1 needs both hosts in one IP subnet, and this module has no more",
-                )
-            }
-        }
+    if let Some(step) = addressless(facts, interface) {
+        return step;
     }
+    if !facts.is_routed() {
+        let detail = format!("directly over {interface}{from}");
+        return Step::new(name, Verdict::Pass, detail);
+    }
+    let by = route.gateway.map_or_else(
+        || "to another subnet".to_string(),
+        |gateway| format!("by the router {gateway}"),
+    );
+    let detail = format!("over {interface}{from}, {by}");
+    match facts.lacks_v2() {
+        None => Step::new(name, Verdict::Warning, detail)
+            .advise("only SMC-R version 2 leaves the subnet; both hosts need a common EID"),
+        Some((why, advice)) => Step::new(
+            name,
+            Verdict::Failure,
+            format!("{detail}: version 1 stays in its IP subnet, and {why}"),
+        )
+        .advise(advice),
+    }
+}
+
+/// The subnet of a connection is that of its address on the interface.
+fn addressless(facts: &Facts, interface: &str) -> Option<Step> {
+    let source = facts.source()?;
+    if facts.own_addresses().next().is_some() {
+        return None;
+    }
+    let detail =
+        format!("{interface} has no subnet of the address {source}, which packets come from");
+    let step = Step::new("route", Verdict::Failure, detail);
+    Some(step.advise(
+        "give the interface an address in a subnet, not a link-local one, and let packets come from it \
+         (`ip route`: `src`)",
+    ))
 }
 
 fn pnet(facts: &Facts) -> Step {
@@ -489,15 +663,13 @@ fn ports(facts: &Facts) -> (Vec<Step>, bool) {
         let step = Step::new("device", Verdict::Failure, detail).advise(advice);
         return (vec![step], false);
     }
-    let mut worst = Vec::new();
-    for (device, port) in ports {
-        let steps = one_port(facts, device, port);
-        if steps.iter().all(|step| step.verdict == Verdict::Pass) {
-            return (steps, true);
-        }
-        worst = steps;
-    }
-    (worst, false)
+    let worst = |steps: &Vec<Step>| steps.iter().map(|step| step.verdict).max();
+    let of_ports = ports
+        .iter()
+        .map(|(device, port)| one_port(facts, device, port));
+    let steps = of_ports.min_by_key(worst).unwrap_or_default();
+    let usable = worst(&steps) < Some(Verdict::Failure);
+    (steps, usable)
 }
 
 fn one_port(facts: &Facts, device: &str, port: &Port) -> Vec<Step> {
@@ -525,61 +697,105 @@ fn one_port(facts: &Facts, device: &str, port: &Port) -> Vec<Step> {
             )),
         );
     }
-    let source = facts.route.as_ref().and_then(|route| route.source);
-    steps.push(match likely_gid(facts.gids_of(device, number), source) {
-        Some(gid) => {
-            let address = gid.gid.to_ipv4_mapped();
-            let address = address.map_or_else(|| gid.gid.to_string(), |v4| v4.to_string());
-            Step::new("GID", Verdict::Pass, format!("{address} ({})", gid.kind))
-        }
-        None => Step::new("GID", Verdict::Failure, format!("{name} has none"))
-            .advise("give its interface an IP address, and set it up"),
-    });
+    steps.push(gids(facts, device, number));
     steps
 }
 
-/// The GID that a connection from an address takes: of RoCE v2 if there is one, and then that of the
-/// address rather than another one of its kind.
-fn likely_gid(gids: &[Gid], source: Option<IpAddr>) -> Option<&Gid> {
-    let source = source.map(|address| match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
+fn show(gid: &Gid) -> String {
+    format!("{} ({})", gid.gid.to_canonical(), gid.kind)
+}
+
+/// Whether there is a GID for each version that the connection can have.
+fn gids(facts: &Facts, device: &str, port: u8) -> Step {
+    let name = "GID";
+    let speaks = facts.speaks();
+    let best = |kinds| facts.best_gid(device, port, kinds);
+    let mut found: Vec<_> = speaks
+        .iter()
+        .filter_map(|(_, kinds)| best(*kinds))
+        .collect();
+    let lacks = speaks.iter().find(|(_, kinds)| best(*kinds).is_none());
+    found.dedup();
+    let found: Vec<_> = found.into_iter().map(show).collect();
+    let found = found.join(", ");
+    let Some((version, kinds)) = lacks else {
+        return Step::new(name, Verdict::Pass, found);
+    };
+    let (detail, advice) = no_gid(facts, device, port, *version, *kinds);
+    if found.is_empty() {
+        Step::new(name, Verdict::Failure, detail).advise(advice)
+    } else {
+        Step::new(name, Verdict::Warning, format!("{found}; {detail}")).advise(advice)
+    }
+}
+
+/// Why a port has no GID for a version, and what to do.
+fn no_gid(facts: &Facts, device: &str, port: u8, version: u32, kinds: u32) -> (String, String) {
+    let all = facts.gids_of(device, port);
+    if all.is_empty() {
+        let advice = "give its interface an IP address, and set it up";
+        return (format!("{device}/{port} has none"), advice.into());
+    }
+    let none = format!("{device}/{port} has none for version {version}");
+    if kinds != V1 | V2 && facts.best_gid(device, port, V1 | V2).is_some() && version == V1 {
+        let kind = if kinds == V1 { "RoCE v1" } else { "RoCE v2" };
+        let advice = if facts.module.as_deref() == Some("smc") {
+            "use version 2: `smcctl ueid add EID` on both hosts"
+        } else {
+            "`sysctl net.smc.smcr_v1_gids=3`"
+        };
+        return (format!("{none}, which may use {kind} alone"), advice.into());
+    }
+    let interface = facts.interfaces.first();
+    let vlan = facts.vlan(interface);
+    let of_vlan = vlan.map_or(String::new(), |vlan| format!(" in VLAN {vlan}"));
+    let shown: Vec<_> = all.iter().map(show).collect();
+    let shown = shown.join(", ");
+    if facts.pnet_id().is_some() {
+        return (
+            format!("{none} that is good beyond one link{of_vlan}; it has {shown}"),
+            "give an interface of the port, in the same VLAN, an IP address that is not link-local"
+                .into(),
+        );
+    }
+    let subnet = facts.source().map_or(String::new(), |source| {
+        format!(" in the subnet of {source}")
     });
-    gids.iter().rev().max_by_key(|gid| {
-        let same_kind = source.is_some_and(|source| {
-            source.to_ipv4_mapped().is_some() == gid.gid.to_ipv4_mapped().is_some()
-        });
-        (gid.kind.contains("v2"), source == Some(gid.gid), same_kind)
-    })
+    (
+        format!("{none}{subnet} on the interface; it has {shown}"),
+        "see `ip address` and `rdma link`: the interface that packets leave by has to be the port's, or in \
+         a network with it (`smcctl pnet add`)"
+            .into(),
+    )
 }
 
 fn version(facts: &Facts, usable: bool) -> Step {
     let system = &facts.system;
     let detail = format!("SMC-R up to {}.{}", system.version, system.release);
-    if !system.smcr_v2 {
-        return Step::new(
-            "version",
-            Verdict::Note,
-            format!("{detail}: the peer must speak version 1"),
-        );
-    }
-    if facts.ueids.is_empty() {
-        let step = Step::new(
-            "version",
-            Verdict::Note,
-            format!("{detail}; version 1 only, since this host has no EID"),
-        );
-        return if usable {
-            step.advise("for version 2, `smcctl ueid add EID` on both hosts")
+    let Some((why, advice)) = facts.lacks_v2() else {
+        let only = if facts.may_speak_v1() {
+            ""
         } else {
-            step
+            "; version 2 only, by net.smc.smcr_versions"
         };
+        let detail = format!("{detail}, EIDs {}{only}", facts.ueids.join(", "));
+        return Step::new("version", Verdict::Pass, detail);
+    };
+    if !facts.may_speak_v1() {
+        let detail = format!("net.smc.smcr_versions excludes version 1, and {why}");
+        return Step::new("version", Verdict::Failure, detail)
+            .advise(format!("{advice}, or `sysctl net.smc.smcr_versions=3`"));
     }
-    Step::new(
+    let step = Step::new(
         "version",
-        Verdict::Pass,
-        format!("{detail}, EIDs {}", facts.ueids.join(", ")),
-    )
+        Verdict::Note,
+        format!("{detail}; version 1 only, since {why}"),
+    );
+    if usable && system.smcr_v2 {
+        step.advise(format!("for version 2, {advice}"))
+    } else {
+        step
+    }
 }
 
 /// What is connected now.
@@ -725,6 +941,11 @@ mod tests {
                 ..Route::default()
             }),
             interfaces: vec!["eth0".into()],
+            addresses: vec![Address {
+                ifindex: 2,
+                address: "192.0.2.1".parse().unwrap(),
+                prefix_len: 24,
+            }],
             devices: vec![Device {
                 name: "rxe0".into(),
                 ports: vec![port],
@@ -789,10 +1010,8 @@ mod tests {
         assert!(judge(&bad).good);
 
         let mut bad = facts();
-        bad.route.as_mut().unwrap().gateway = Some("192.0.2.254".parse().unwrap());
+        bad.addresses.clear();
         assert_eq!(failed(&bad).0, "route");
-        bad.system.smcr_v2 = true;
-        assert!(judge(&bad).good);
 
         let mut bad = facts();
         bad.devices[0].ports[0].active = false;
@@ -800,21 +1019,6 @@ mod tests {
         assert!(
             name == "port" && advice.contains("ip link set eth0 up"),
             "{advice}"
-        );
-
-        let mut more = facts();
-        let own = more.gids[0].2[0].clone();
-        for (index, gid) in [(0, "fe80::1"), (2, "::ffff:192.0.2.9")] {
-            let gid = gid.parse().unwrap();
-            more.gids[0].2.push(Gid {
-                index,
-                gid,
-                ..own.clone()
-            });
-        }
-        assert_eq!(
-            likely_gid(&more.gids[0].2, Some("192.0.2.1".parse().unwrap())),
-            Some(&own)
         );
 
         let mut bad = facts();
@@ -845,11 +1049,143 @@ mod tests {
         assert!(name == "drain" && advice.contains("--undo"), "{advice}");
     }
 
+    /// A host that speaks version 2 as well.
+    fn both_versions() -> Facts {
+        let mut facts = facts();
+        facts.system.smcr_v2 = true;
+        facts.ueids = vec!["LAB-1".into()];
+        facts
+    }
+
+    fn verdict(facts: &Facts, name: &str) -> Verdict {
+        let steps = judge(facts).steps;
+        steps.iter().find(|step| step.name == name).unwrap().verdict
+    }
+
+    #[test]
+    fn routers_need_version_2() {
+        let mut routed = both_versions();
+        routed.address = Some("198.51.100.2".parse().unwrap());
+        routed.route.as_mut().unwrap().gateway = Some("192.0.2.254".parse().unwrap());
+        assert!(judge(&routed).good);
+        assert_eq!(verdict(&routed, "route"), Verdict::Warning);
+        for (version_2, versions, eids, want) in [
+            (false, None, 1, "one that has"),
+            (true, Some(V1), 1, "smcr_versions=3"),
+            (true, None, 0, "ueid add"),
+            (true, Some(V2), 0, "ueid add"),
+        ] {
+            routed.system.smcr_v2 = version_2;
+            routed.versions = versions;
+            routed.ueids = vec!["LAB-1".into(); eids];
+            let (name, advice) = failed(&routed);
+            assert!(name == "route" && advice.contains(want), "{advice}");
+        }
+        // Without a router, another subnet is another one all the same.
+        routed.route.as_mut().unwrap().gateway = None;
+        assert_eq!(failed(&routed).0, "route");
+    }
+
+    #[test]
+    fn versions_that_may_be_spoken() {
+        let mut facts = both_versions();
+        facts.versions = Some(V2);
+        assert!(judge(&facts).good);
+        facts.ueids.clear();
+        let (name, advice) = failed(&facts);
+        assert!(name == "version" && advice.contains("ueid add"), "{advice}");
+        facts.versions = Some(V1);
+        assert!(judge(&facts).good);
+    }
+
+    #[test]
+    fn gids_that_version_1_may_use() {
+        let mut facts = both_versions();
+        facts.v1_gids = Some(V1);
+        assert_eq!(verdict(&facts, "GID"), Verdict::Warning);
+        facts.ueids.clear();
+        let (name, advice) = failed(&facts);
+        assert!(name == "GID" && advice.contains("v1_gids=3"), "{advice}");
+        facts.module = Some("smc".into());
+        assert!(failed(&facts).1.contains("ueid add"));
+        facts.gids[0].2[0].kind = "IB/RoCE v1".into();
+        assert!(judge(&facts).good);
+        facts.v1_gids = Some(V2);
+        assert_eq!(failed(&facts).0, "GID");
+    }
+
+    #[test]
+    fn gids_are_of_the_subnet_of_the_address() {
+        let mut facts = both_versions();
+        let own = facts.gids[0].2[0].clone();
+        let gid = |text: &str| Gid {
+            gid: text.parse().unwrap(),
+            ..own.clone()
+        };
+        facts.gids[0].2 = vec![gid("fe80::1"), own.clone(), gid("::ffff:192.0.2.9")];
+        assert_eq!(facts.best_gid("rxe0", 1, V2), Some(&own));
+        facts.gids[0].2 = vec![gid("fe80::1"), gid("::ffff:192.0.2.9")];
+        assert_eq!(verdict(&facts, "GID"), Verdict::Pass);
+        facts.gids[0].2 = vec![gid("fe80::1"), gid("::ffff:198.51.100.1")];
+        assert_eq!(failed(&facts).0, "GID");
+        // A name says that it is the same network, for what is good beyond the link.
+        facts.pnet = vec![PnetEntry {
+            id: "NET1".into(),
+            interface: Some("eth0".into()),
+            ..PnetEntry::default()
+        }];
+        facts.devices[0].ports[0].pnet_id = Some("NET1".into());
+        assert!(judge(&facts).good);
+        facts.gids[0].2.truncate(1);
+        assert_eq!(failed(&facts).0, "GID");
+        // RoCE v1 is good on the link, and so for version 1.
+        facts.gids[0].2[0].kind = "IB/RoCE v1".into();
+        assert_eq!(verdict(&facts, "GID"), Verdict::Warning);
+        assert!(judge(&facts).good);
+    }
+
+    #[test]
+    fn gids_of_another_interface_need_the_same_vlan() {
+        let mut facts = facts();
+        facts.pnet = vec![PnetEntry {
+            id: "NET1".into(),
+            interface: Some("eth0".into()),
+            ..PnetEntry::default()
+        }];
+        facts.devices[0].ports[0].pnet_id = Some("NET1".into());
+        facts.gids[0].2[0].interface = Some("eth1".into());
+        assert!(judge(&facts).good);
+        facts.vlans = vec![("eth1".into(), 5)];
+        let (name, advice) = failed(&facts);
+        assert!(name == "GID" && advice.contains("VLAN"), "{advice}");
+        facts.vlans.push(("eth0".into(), 5));
+        assert!(judge(&facts).good);
+    }
+
+    #[test]
+    fn link_local_addresses_have_no_subnet() {
+        let mut facts = facts();
+        let own = |text: &str, prefix_len| Address {
+            ifindex: 2,
+            address: text.parse().unwrap(),
+            prefix_len,
+        };
+        facts.address = Some("2001:db8::2".parse().unwrap());
+        facts.route.as_mut().unwrap().source = Some("2001:db8::1".parse().unwrap());
+        facts.addresses = vec![own("fe80::1", 64), own("2001:db8::1", 64)];
+        facts.gids[0].2[0].gid = "2001:db8::1".parse().unwrap();
+        assert!(judge(&facts).good);
+        facts.address = Some("fe80::2".parse().unwrap());
+        facts.route.as_mut().unwrap().source = Some("fe80::1".parse().unwrap());
+        assert_eq!(failed(&facts).0, "route");
+    }
+
     #[test]
     fn networks_by_name() {
         let mut facts = facts();
         facts.interfaces = vec!["bond0".into(), "eth7".into()];
         facts.route.as_mut().unwrap().ifindex = 9;
+        facts.addresses[0].ifindex = 9;
         facts.pnet = vec![PnetEntry {
             id: "NET1".into(),
             interface: Some("eth7".into()),

@@ -2,7 +2,9 @@
 
 //! A kernel whose answers are constructed, and may be damaged.
 
-use smc_tools::netlink::{push_attribute, Error, Message, Notice, Route, Source};
+use smc_tools::netlink::{
+    push_attribute, Address, Error, Interface, Message, Notice, Route, Source,
+};
 use smc_tools::uapi::{command, nest, own, pnet, GEN_FAMILY, OWN_FAMILY, PNET_FAMILY};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -443,6 +445,18 @@ impl Source for Fake {
         }
         let _ = on_event(Notice::Lost);
         Ok(())
+    }
+
+    fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        Ok(vec![Address {
+            ifindex: 0,
+            address: "192.0.2.1".parse().unwrap(),
+            prefix_len: 24,
+        }])
+    }
+
+    fn interfaces(&mut self) -> Result<Vec<Interface>, Error> {
+        Ok(Vec::new())
     }
 
     fn route(&mut self, _to: IpAddr) -> Result<Route, Error> {
