@@ -2,6 +2,7 @@
 
 //! `smcctl check`: what keeps this host from using SMC.
 
+use super::firewall::{self, ROCE_PORT};
 use super::steps::{Report, Step, Verdict};
 use super::table::bytes;
 use super::{read_devices, Failure, Output};
@@ -12,11 +13,8 @@ use crate::model::socket::SocketInfo;
 use crate::model::system::SystemInfo;
 use crate::netlink::{Error, Source};
 use crate::sys;
-use serde_json::Value;
 use std::process::Command;
 
-/// Port of UDP that RoCE version 2 uses.
-const ROCE_PORT: u64 = 4791;
 /// What headers take of a packet, at most, beside the data of RDMA.
 const HEADERS: u32 = 96;
 /// Share of the memory that buffers may take before that is worth a word.
@@ -154,8 +152,9 @@ fn firewall() -> Step {
     let name = "firewall";
     let output = match Command::new("nft").args(["-j", "list", "ruleset"]).output() {
         Err(error) => {
-            return Step::new(name, Verdict::Unknown, format!("nft: {error}"))
-                .advise("see by other means that UDP port 4791 is let in");
+            return Step::new(name, Verdict::Unknown, format!("nft: {error}")).advise(format!(
+                "see by other means that UDP port {ROCE_PORT} is let in"
+            ));
         }
         Ok(output) if !output.status.success() => {
             let said = String::from_utf8_lossy(&output.stderr);
@@ -166,94 +165,8 @@ fn firewall() -> Step {
         Ok(output) => output,
     };
     match serde_json::from_slice(&output.stdout) {
-        Ok(ruleset) => judge_firewall(&ruleset),
+        Ok(ruleset) => firewall::judge(&ruleset),
         Err(error) => Step::new(name, Verdict::Unknown, format!("answer of nft: {error}")),
-    }
-}
-
-/// Whether an expression is a match of the port, alone or in a set or range.
-fn names_port(expression: &Value) -> bool {
-    let matched = &expression["match"];
-    if matched["left"]["payload"]["field"] != "dport" || matched["op"] == "!=" {
-        return false;
-    }
-    fn contains(value: &Value) -> bool {
-        if let Some([first, last]) = value["range"].as_array().map(Vec::as_slice) {
-            let (first, last) = (first.as_u64(), last.as_u64());
-            return first.is_some_and(|first| first <= ROCE_PORT)
-                && last.is_some_and(|last| last >= ROCE_PORT);
-        }
-        value.as_u64() == Some(ROCE_PORT)
-            || value["set"]
-                .as_array()
-                .is_some_and(|set| set.iter().any(contains))
-    }
-    contains(&matched["right"])
-}
-
-/// Judges what nft lists. This is not the kernel's evaluation: what is told is whether chains for
-/// incoming packets drop by default, and whether a rule names the port.
-fn judge_firewall(ruleset: &Value) -> Step {
-    let name = "firewall";
-    let items = ruleset["nftables"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    let has = |rule: &Value, verdicts: &[&str]| {
-        let expressions = rule["expr"].as_array().map_or(&[][..], Vec::as_slice);
-        expressions
-            .iter()
-            .any(|part| verdicts.iter().any(|verdict| part.get(verdict).is_some()))
-    };
-    let expressions = |rule: &Value| rule["expr"].as_array().cloned().unwrap_or_default();
-    let of_port: Vec<_> = items
-        .iter()
-        .map(|item| &item["rule"])
-        .filter(|rule| expressions(rule).iter().any(names_port))
-        .collect();
-    if let Some(rule) = of_port.iter().find(|rule| has(rule, &["drop", "reject"])) {
-        let detail = format!(
-            "a rule in {} {} drops UDP port {ROCE_PORT}",
-            rule["table"], rule["chain"]
-        );
-        return Step::new(name, Verdict::Failure, detail.replace('"', ""))
-            .advise("let that port in, for RoCE");
-    }
-    // A chain drops the rest by its policy, or by a last rule without a condition.
-    let drops = |chain: &&Value| {
-        let mut of_chain = items.iter().map(|item| &item["rule"]).filter(|rule| {
-            ["family", "table"]
-                .iter()
-                .all(|key| rule[key] == chain[key])
-                && rule["chain"] == chain["name"]
-        });
-        let last = of_chain.next_back();
-        chain["policy"] == "drop"
-            || last.is_some_and(|rule| {
-                has(rule, &["drop", "reject"])
-                    && !expressions(rule)
-                        .iter()
-                        .any(|part| part.get("match").is_some())
-            })
-    };
-    let chains = items.iter().map(|item| &item["chain"]);
-    let mut chains = chains.filter(|chain| {
-        chain["hook"] == "input" || chain["hook"] == "prerouting" || chain["hook"] == "ingress"
-    });
-    match chains.find(drops) {
-        Some(chain) if of_port.is_empty() => {
-            let detail = format!(
-                "the chain {} {} drops by default, and no rule names UDP port {ROCE_PORT}",
-                chain["table"], chain["name"]
-            );
-            Step::new(name, Verdict::Warning, detail.replace('"', "")).advise(format!(
-                "let it in, as with `nft add rule ... udp dport {ROCE_PORT} accept`"
-            ))
-        }
-        _ => Step::new(
-            name,
-            Verdict::Pass,
-            format!("nothing in nftables keeps UDP port {ROCE_PORT} out"),
-        ),
     }
 }
 
@@ -287,54 +200,6 @@ fn memory(groups: &[Group], available: Option<u64>) -> Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn chain(policy: &str) -> Value {
-        json!({"chain": {"family": "inet", "table": "filter", "name": "input", "type": "filter",
-                         "hook": "input", "prio": 0, "policy": policy}})
-    }
-
-    fn rule(right: Value, verdict: &str) -> Value {
-        json!({"rule": {"family": "inet", "table": "filter", "chain": "input", "expr": [
-            {"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}},
-                       "right": right}},
-            {verdict: null}]}})
-    }
-
-    fn verdict(items: &[Value]) -> Verdict {
-        judge_firewall(&json!({ "nftables": items })).verdict
-    }
-
-    #[test]
-    fn firewalls() {
-        assert_eq!(verdict(&[]), Verdict::Pass);
-        assert_eq!(verdict(&[chain("accept")]), Verdict::Pass);
-        assert_eq!(verdict(&[chain("drop")]), Verdict::Warning);
-        assert_eq!(
-            verdict(&[chain("drop"), rule(json!(4791), "accept")]),
-            Verdict::Pass
-        );
-        assert_eq!(
-            verdict(&[chain("accept"), rule(json!(4791), "drop")]),
-            Verdict::Failure
-        );
-        assert_eq!(
-            verdict(&[chain("accept"), rule(json!(4790), "drop")]),
-            Verdict::Pass
-        );
-        let set = json!({"set": [22, {"range": [4000, 5000]}]});
-        assert_eq!(
-            verdict(&[chain("accept"), rule(set, "reject")]),
-            Verdict::Failure
-        );
-        let rest = json!({"rule": {"family": "inet", "table": "filter", "chain": "input",
-                                   "expr": [{"reject": null}]}});
-        assert_eq!(verdict(&[chain("accept"), rest]), Verdict::Warning);
-        assert_eq!(
-            judge_firewall(&json!({"nftables": 7})).verdict,
-            Verdict::Pass
-        );
-    }
 
     #[test]
     fn packets() {

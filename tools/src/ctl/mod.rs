@@ -4,6 +4,7 @@
 
 mod apply;
 mod check;
+mod firewall;
 pub mod own;
 pub mod selftest;
 pub mod status;
