@@ -12,10 +12,10 @@ use super::{Failure, Output};
 use crate::model::device::Device;
 use crate::model::group::Link;
 use crate::model::stats::Stats;
-use crate::model::system::{PnetEntry, SystemInfo};
+use crate::model::system::{self, PnetEntry, SystemInfo};
 use crate::netlink::{Error, Kernel, Source};
 use crate::sys;
-use crate::uapi::{pnet, PNET_FAMILY};
+use crate::uapi::{command as request, pnet, GEN_FAMILY, PNET_FAMILY};
 use clap::Args;
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -82,6 +82,22 @@ fn command(words: &[&str]) -> Result<(), Trouble> {
 struct Made {
     spaces: Vec<String>,
     pnet_id: Option<String>,
+    eid: Option<String>,
+}
+
+/// Adds or removes an enterprise ID.
+fn change_eid(request: u8, eid: &str) -> Result<(), Trouble> {
+    let failed = |why: String| trouble(format!("the EID {eid}: {why}"), "see `smcctl ueid list`");
+    let attributes = system::eid_attribute(eid).map_err(failed)?;
+    Kernel::new()
+        .and_then(|mut kernel| kernel.execute(GEN_FAMILY, request, &attributes))
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// Whether the module speaks over software devices in version 2 alone, and has no EID for that: version
+/// 1 of the kernel's own takes GIDs of RoCE v1, which those devices do not have.
+fn lacks_eid(module: Option<&str>, eids: &[String]) -> bool {
+    module != Some("smc_r") && eids.is_empty()
 }
 
 impl Made {
@@ -98,10 +114,13 @@ impl Made {
             let _ = Kernel::new()
                 .and_then(|mut kernel| kernel.execute(PNET_FAMILY, pnet::DEL, &entry.attributes()));
         }
+        if let Some(eid) = self.eid.take() {
+            let _ = change_eid(request::REMOVE_UEID, &eid);
+        }
     }
 }
 
-/// Namespaces, and an entry of the table of pnet ids; they go away with it, and all that is in them.
+/// Namespaces, an entry of the table of pnet ids, and an enterprise ID; they go away with it, and all that is in them.
 struct Hosts {
     names: [String; 2],
     made: Arc<Mutex<Made>>,
@@ -156,6 +175,19 @@ impl Hosts {
             || command(&["ip", "netns", "add", name]),
         )?;
         command(&["ip", "-n", name, "link", "set", "lo", "up"])
+    }
+
+    /// The kernel's own module has one list of EIDs for the host.
+    fn make_eid(&self, source: &mut dyn Source) -> Result<(), Trouble> {
+        let eids = system::ueids(source).map_err(asked)?;
+        if !lacks_eid(sys::module(), &eids) {
+            return Ok(());
+        }
+        let eid = format!("SMCTEST{}", std::process::id());
+        self.make(
+            |made| made.eid = Some(eid.clone()),
+            || change_eid(request::ADD_UEID, &eid),
+        )
     }
 
     fn make_pair(&self) -> Result<(), Trouble> {
@@ -355,6 +387,7 @@ struct Outcome {
 fn send_and_compare(address: Ipv4Addr) -> Result<Outcome, Trouble> {
     let mut kernel = Kernel::new().map_err(asked)?;
     let before = Stats::read(&mut kernel).map_err(asked)?;
+    let links = Link::read_all(&mut kernel).map_err(asked)?;
     let socket = socket().map_err(system("socket"))?;
     let peer = SocketAddr::from((address, PORT));
     socket.connect(&peer.into()).map_err(system("connect"))?;
@@ -406,8 +439,14 @@ fn send_and_compare(address: Ipv4Addr) -> Result<Outcome, Trouble> {
         time: started.elapsed(),
         before,
         after: Stats::read(&mut kernel).map_err(asked)?,
-        links: Link::read_all(&mut kernel).map_err(asked)?,
+        links: of_new_groups(&links, Link::read_all(&mut kernel).map_err(asked)?),
     })
+}
+
+/// The kernel's own module lists the groups of all namespaces, those of other connections too.
+fn of_new_groups(before: &[Link], mut links: Vec<Link>) -> Vec<Link> {
+    links.retain(|link| before.iter().all(|old| old.group != link.group));
+    links
 }
 
 fn transfer(hosts: &Hosts, address: Ipv4Addr) -> Result<Outcome, Trouble> {
@@ -438,6 +477,10 @@ fn proof(result: &Outcome, wanted: &SelftestArgs) -> Step {
             let device = wanted.device.as_ref();
             device.is_some_and(|device| *device != link.device || wanted.port != link.port)
         };
+        if result.links.is_empty() {
+            let step = Step::new(name, Verdict::Failure, "no new link group has a link");
+            return step.advise("see `dmesg`");
+        }
         if let Some(link) = result.links.iter().find(wrong) {
             let detail = format!("the link is on {}/{}", link.device, link.port);
             let step = Step::new(name, Verdict::Failure, detail);
@@ -517,6 +560,10 @@ fn steps(args: &SelftestArgs, source: &mut dyn Source) -> Result<Vec<Step>, Erro
             return Ok(steps);
         }
     };
+    if let Err(trouble) = hosts.make_eid(source) {
+        note(&mut steps, "EID", "", &Err(trouble));
+        return Ok(steps);
+    }
     if let Some(device) = &args.device {
         let made = hosts.make_at(device, args.port);
         let good = format!(
@@ -575,4 +622,53 @@ pub(super) fn run(
     };
     let report = Report::new(steps(args, source)?, good, &bad);
     output.report(&report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(group: &str, device: &str) -> Link {
+        Link {
+            group: group.into(),
+            device: device.into(),
+            port: 1,
+            ..Link::default()
+        }
+    }
+
+    fn outcome(links: Vec<Link>) -> Outcome {
+        let mut after = Stats::default();
+        after.smcr.client_v1 = 1;
+        Outcome {
+            time: Duration::from_secs(1),
+            before: Stats::default(),
+            after,
+            links,
+        }
+    }
+
+    #[test]
+    fn only_new_groups_prove_something() {
+        let old = [link("00000100", "mlx5_0")];
+        let all = vec![link("00000100", "mlx5_0"), link("00000200", "rxe0")];
+        let links = of_new_groups(&old, all);
+        assert_eq!(links, [link("00000200", "rxe0")]);
+        let wanted = |device: &str| SelftestArgs {
+            device: Some(device.into()),
+            port: 1,
+        };
+        let verdict = |links: &[Link], args| proof(&outcome(links.to_vec()), &args).verdict;
+        assert_eq!(verdict(&links, wanted("rxe0")), Verdict::Pass);
+        assert_eq!(verdict(&links, wanted("mlx5_0")), Verdict::Failure);
+        assert_eq!(verdict(&[], SelftestArgs::default()), Verdict::Failure);
+    }
+
+    #[test]
+    fn the_module_of_the_kernel_needs_an_eid() {
+        assert!(lacks_eid(Some("smc"), &[]));
+        assert!(lacks_eid(None, &[]), "built in");
+        assert!(!lacks_eid(Some("smc"), &["LAB-1".into()]));
+        assert!(!lacks_eid(Some("smc_r"), &[]));
+    }
 }
