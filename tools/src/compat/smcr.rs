@@ -9,7 +9,7 @@ use crate::model::stats::Stats;
 use crate::model::system::SystemInfo;
 use crate::netlink::Source;
 use crate::uapi::{GroupType, LinkState, Role};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
 Commands may be shortened. Exit status: 0 success, 1 failure, 2 wrong usage,
@@ -87,28 +87,109 @@ pub enum Show {
 #[derive(Clone, Debug, Subcommand)]
 pub enum GroupAction {
     /// Show them
-    Show {
-        /// Only this one, or `all`
-        #[arg(default_value = "all")]
-        group: String,
-    },
+    Show(Words),
     /// Show their links
-    LinkShow {
-        /// Only those of this group, RDMA device or interface, or `all`
-        #[arg(default_value = "all")]
-        filter: String,
-    },
+    LinkShow(Words),
 }
 
 /// What to do with devices.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DeviceAction {
     /// Show them
-    Show {
-        /// Only this device, or that of this interface, or `all`
-        #[arg(default_value = "all")]
-        filter: String,
-    },
+    Show(Words),
+}
+
+/// Which ones to show.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Words {
+    /// `all`, `type smcr`, `ibdev DEVICE`, `netdev INTERFACE`, the number of a group or the name of a
+    /// device or interface; of several, all have to fit
+    #[arg(value_name = "FILTER")]
+    pub words: Vec<String>,
+}
+
+/// What the words say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Filter<'a> {
+    /// A group, device or interface.
+    any: Option<&'a str>,
+    device: Option<&'a str>,
+    interface: Option<&'a str>,
+}
+
+/// Groups are named by their number, with or without zeroes in front.
+fn same_group(id: &str, wanted: &str) -> bool {
+    let number = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    number(wanted).is_some() && number(id) == number(wanted)
+}
+
+impl Words {
+    fn filter(&self) -> Result<Filter<'_>, Failure> {
+        let mut filter = Filter::default();
+        let mut words = self.words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let (place, value) = match word {
+                "all" => continue,
+                "type" if words.next() == Some("smcr") => continue,
+                "type" => return Err(Failure::Value("type: can only be `smcr`".into())),
+                "ibdev" => (&mut filter.device, words.next()),
+                "netdev" => (&mut filter.interface, words.next()),
+                name => (&mut filter.any, Some(name)),
+            };
+            let Some(value) = value else {
+                return Err(Failure::Value(format!("{word}: needs a name")));
+            };
+            if place.replace(value).is_some() {
+                return Err(Failure::Value(format!("{value}: one too many")));
+            }
+        }
+        Ok(filter)
+    }
+}
+
+impl Filter<'_> {
+    /// Whether something on a device and interface is wanted.
+    fn fits(&self, group: Option<&str>, device: &str, interface: Option<&String>) -> bool {
+        let interface = interface.map(String::as_str);
+        let is_any = |any| {
+            any == device
+                || Some(any) == interface
+                || group.is_some_and(|group| same_group(group, any))
+        };
+        self.any.is_none_or(is_any)
+            && self.device.is_none_or(|wanted| wanted == device)
+            && self
+                .interface
+                .is_none_or(|wanted| Some(wanted) == interface)
+    }
+
+    fn has_link(&self, link: &Link) -> bool {
+        self.fits(Some(&link.group), &link.device, link.interface.as_ref())
+    }
+
+    fn keep_groups(&self, groups: &mut Vec<Group>, links: &[Link]) {
+        groups.retain(|group| {
+            let by_number = Filter {
+                device: None,
+                interface: None,
+                ..*self
+            };
+            let without_link = self.device.is_none()
+                && self.interface.is_none()
+                && by_number.fits(Some(&group.id), "", None);
+            let mut of_group = links.iter().filter(|link| link.group == group.id);
+            without_link || of_group.any(|link| self.has_link(link))
+        });
+    }
+
+    fn keep_ports(&self, devices: &mut [Device]) {
+        for device in devices {
+            let name = &device.name;
+            device
+                .ports
+                .retain(|port| self.fits(None, name, port.interface.as_ref()));
+        }
+    }
 }
 
 /// What to do with counters.
@@ -171,6 +252,15 @@ fn link_state(state: LinkState) -> String {
 /// A word for every column in front: scripts count them.
 fn interface(name: Option<&String>) -> String {
     name.map_or_else(|| "n/a".to_string(), String::clone)
+}
+
+/// The kind of a card, by its vendor and device; a word where there is no card.
+fn card(device: &Device) -> String {
+    let pci = device.pci.as_ref();
+    let numbers = pci.and_then(|pci| Some((pci.vendor?, pci.device?)));
+    numbers.map_or("n/a".into(), |(vendor, device)| {
+        format!("{vendor:04x}:{device:04x}")
+    })
 }
 
 fn groups_text(groups: &[Group], details: bool, width: Option<u16>) -> String {
@@ -243,7 +333,7 @@ fn links_text(links: &[Link], details: bool, width: Option<u16>) -> String {
 
 fn devices_text(devices: &[Device], details: bool, width: Option<u16>) -> String {
     let mut titles = vec![
-        "Net-Dev", "IB-Dev", ">IB-P", "IB-State", "Crit", ">#Links", "PNET-ID",
+        "Net-Dev", "IB-Dev", ">IB-P", "IB-State", "Type", "Crit", ">#Links", "PNET-ID",
     ];
     if details {
         titles.extend(["PCI-ID", "Vendor", "Device"]);
@@ -256,6 +346,7 @@ fn devices_text(devices: &[Device], details: bool, width: Option<u16>) -> String
             device.name.clone(),
             port.port.to_string(),
             if port.active { "ACTIVE" } else { "INACTIVE" }.into(),
+            card(device),
             if device.critical { "Yes" } else { "No" }.into(),
             port.links.to_string(),
             pnet_id.map_or(String::new(), |id| format!("{by_user}{id}")),
@@ -299,11 +390,9 @@ pub fn run(cli: &Cli, source: &mut dyn Source, output: &mut Output<'_>) -> Resul
         }
         Object::Device { action } => {
             let mut devices = ctl::read_devices(source)?;
-            if let Some(DeviceAction::Show { filter }) = action {
-                let of = |port: &Port| port.interface.as_ref() == Some(filter);
-                devices.retain(|device| {
-                    filter == "all" || device.name == *filter || device.ports.iter().any(of)
-                });
+            if let Some(DeviceAction::Show(words)) = action {
+                words.filter()?.keep_ports(&mut devices);
+                devices.retain(|device| !device.ports.is_empty());
             }
             return output.list("devices", &devices, |devices| {
                 devices_text(devices, details, width)
@@ -331,29 +420,22 @@ fn run_groups(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let width = output.width;
-    let all = GroupAction::Show {
-        group: "all".into(),
-    };
-    // Groups are named by their number, with or without zeroes in front.
-    let same = |id: &str, wanted: &str| {
-        let number = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-        wanted == "all" || (number(wanted).is_some() && number(id) == number(wanted))
-    };
+    let all = GroupAction::Show(Words::default());
     match action.unwrap_or(&all) {
-        GroupAction::Show { group } => {
+        GroupAction::Show(words) => {
+            let filter = words.filter()?;
             let mut groups = Group::read_all(source)?;
-            groups.retain(|other| same(&other.id, group));
+            if filter != Filter::default() {
+                filter.keep_groups(&mut groups, &ctl::read_links(source)?);
+            }
             output.list("groups", &groups, |groups| {
                 groups_text(groups, details, width)
             })
         }
-        GroupAction::LinkShow { filter } => {
+        GroupAction::LinkShow(words) => {
+            let filter = words.filter()?;
             let mut links = ctl::read_links(source)?;
-            links.retain(|link| {
-                same(&link.group, filter)
-                    || link.device == *filter
-                    || link.interface.as_ref() == Some(filter)
-            });
+            links.retain(|link| filter.has_link(link));
             output.list("links", &links, |links| links_text(links, details, width))
         }
     }

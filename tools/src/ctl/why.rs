@@ -288,7 +288,8 @@ impl Facts {
         let named = self.pnet_id().is_some();
         // Another port of the same network has to be in the same VLAN of it.
         let same_vlan = self.vlan(gid.interface.as_ref()) == self.vlan(interface);
-        if !direct && !(named && same_vlan) {
+        let same_network = named && same_vlan;
+        if !direct && !same_network {
             return None;
         }
         let rank = match gid.kind.contains("v2") {

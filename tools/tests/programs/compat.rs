@@ -107,6 +107,56 @@ fn filters() {
     assert_eq!(count("smcr linkgroup show nothing"), 0);
 }
 
+/// The words of the originals.
+#[test]
+fn filters_by_keyword() {
+    let count = |line: &str| run(&format!("smcr {line}"), None).lines().count() - 1;
+    for (words, links, groups) in [
+        ("all", 3, 2),
+        ("type smcr", 3, 2),
+        ("all type smcr", 3, 2),
+        ("200", 1, 1),
+        ("ibdev rxe_eth0", 3, 2),
+        ("all ibdev rxe_eth0", 3, 2),
+        ("200 ibdev rxe_eth0", 1, 1),
+        ("100 type smcr ibdev rxe_eth0", 2, 1),
+        ("ibdev mlx5_0", 0, 0),
+        ("netdev nothing0", 0, 0),
+        ("200 netdev nothing0", 0, 0),
+    ] {
+        assert_eq!(
+            count(&format!("linkgroup link-show {words}")),
+            links,
+            "{words}"
+        );
+        assert_eq!(count(&format!("linkgroup show {words}")), groups, "{words}");
+    }
+    for (words, ports) in [
+        ("all", 3),
+        ("type smcr", 3),
+        ("ibdev mlx5_0", 2),
+        ("all type smcr ibdev rxe_eth0", 1),
+        ("ibdev nothing", 0),
+        ("netdev nothing0", 0),
+    ] {
+        assert_eq!(count(&format!("device show {words}")), ports, "{words}");
+    }
+    for bad in [
+        "ibdev",
+        "netdev",
+        "type",
+        "type smcd",
+        "100 200",
+        "ibdev a ibdev b",
+    ] {
+        for what in ["linkgroup show", "linkgroup link-show", "device show"] {
+            let line = format!("smcr {what} {bad}");
+            let answer = run_on(&mut Fake::default(), &line, None);
+            assert!(matches!(answer, Err(Failure::Value(_))), "{line}");
+        }
+    }
+}
+
 #[test]
 fn changes_send_the_right_bytes() {
     let mut fake = Fake::default();
