@@ -10,6 +10,7 @@ use crate::ctl::own::RulesCommand;
 use crate::ctl::transparent::TransparentCommand;
 use crate::netlink::{Error, Source};
 use crate::sys;
+use crate::uapi::OWN_FAMILY;
 use clap::{Args, Parser};
 use serde::Serialize;
 use std::fs;
@@ -91,6 +92,11 @@ fn parse(line: &str) -> Result<Option<Action>, String> {
     Err("this command changes nothing".into())
 }
 
+/// Does the command only remove what a module may not even have?
+fn flushes(command: &Command) -> bool {
+    matches!(command, Command::Rules(RulesCommand::Flush))
+}
+
 fn carry_out(action: &Action, folder: &Path, source: &mut dyn Source) -> Result<(), String> {
     match action {
         Action::Sysctl(name, value) => {
@@ -107,6 +113,8 @@ fn carry_out(action: &Action, folder: &Path, source: &mut dyn Source) -> Result<
             match super::run(command, source, &mut output) {
                 // Somebody did it before.
                 Err(Failure::Refused(Error::Kernel(sys::EEXIST, _), _)) => Ok(()),
+                // The kernel's own module has none: so there are none left.
+                Err(Failure::Netlink(Error::NoFamily(OWN_FAMILY))) if flushes(command) => Ok(()),
                 Err(failure) => Err(failure.to_string()),
                 Ok(_) => Ok(()),
             }
@@ -177,6 +185,57 @@ pub(super) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::{Message, Notice, Route};
+    use std::net::IpAddr;
+    use std::ops::ControlFlow;
+
+    /// A kernel that has all families but one.
+    struct Without(&'static str);
+
+    impl Source for Without {
+        fn dump(&mut self, _: &'static str, _: u8) -> Result<Vec<Message>, Error> {
+            unreachable!()
+        }
+        fn execute(&mut self, family: &'static str, _: u8, _: &[u8]) -> Result<(), Error> {
+            if family == self.0 {
+                Err(Error::NoFamily(family))
+            } else {
+                Ok(())
+            }
+        }
+        fn query(&mut self, _: &'static str, _: u8, _: &[u8]) -> Result<Vec<Message>, Error> {
+            unreachable!()
+        }
+        fn sockets(&mut self, _: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+            unreachable!()
+        }
+        fn events(
+            &mut self,
+            _: &'static str,
+            _: &'static str,
+            _: &mut dyn FnMut(Notice) -> ControlFlow<()>,
+        ) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn route(&mut self, _: IpAddr) -> Result<Route, Error> {
+            unreachable!()
+        }
+    }
+
+    fn works(line: &str, without: &'static str) -> bool {
+        let action = parse(line).unwrap().unwrap();
+        carry_out(&action, Path::new("/nonexistent"), &mut Without(without)).is_ok()
+    }
+
+    #[test]
+    fn what_the_module_does_not_have_needs_no_removing() {
+        assert!(works("rules flush", OWN_FAMILY));
+        assert!(!works("rules remove 1", OWN_FAMILY));
+        assert!(!works("drain -d rxe0", OWN_FAMILY));
+        // Without these there is no module.
+        assert!(!works("pnet flush", crate::uapi::PNET_FAMILY));
+        assert!(!works("ueid flush", crate::uapi::GEN_FAMILY));
+    }
 
     #[test]
     fn lines() {
