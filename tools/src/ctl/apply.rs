@@ -185,7 +185,7 @@ pub(super) fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Message, Notice, Route};
+    use crate::netlink::{Address, Interface, Message, Notice, Route};
     use std::net::IpAddr;
     use std::ops::ControlFlow;
 
@@ -218,6 +218,12 @@ mod tests {
             unreachable!()
         }
         fn route(&mut self, _: IpAddr) -> Result<Route, Error> {
+            unreachable!()
+        }
+        fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+            unreachable!()
+        }
+        fn interfaces(&mut self) -> Result<Vec<Interface>, Error> {
             unreachable!()
         }
     }
