@@ -170,7 +170,7 @@ impl Facts {
             vlans: vlans(names, &source.interfaces()?),
             versions: sys::setting("smcr_versions"),
             // The kernel's own module has no such setting, and takes no others.
-            v1_gids: sys::setting("smcr_v1_gids").or((module == Some("smc")).then_some(V1)),
+            v1_gids: sys::setting("smcr_v1_gids").or((module != Some("smc_r")).then_some(V1)),
             version: if_there(own::version(source))?.flatten(),
             system,
             ueids: if_there(system::ueids(source))?.unwrap_or_default(),
@@ -740,7 +740,7 @@ fn no_gid(facts: &Facts, device: &str, port: u8, version: u32, kinds: u32) -> (S
     let none = format!("{device}/{port} has none for version {version}");
     if kinds != V1 | V2 && facts.best_gid(device, port, V1 | V2).is_some() && version == V1 {
         let kind = if kinds == V1 { "RoCE v1" } else { "RoCE v2" };
-        let advice = if facts.module.as_deref() == Some("smc") {
+        let advice = if facts.module.as_deref() != Some("smc_r") {
             "use version 2: `smcctl ueid add EID` on both hosts"
         } else {
             "`sysctl net.smc.smcr_v1_gids=3`"
