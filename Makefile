@@ -9,7 +9,7 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall deb test-deb test-bare check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
@@ -29,11 +29,8 @@ uninstall: ## remove what install put there
 deb: tools ## Debian packages of the tools and of the modules' sources, into build/deb/
 	@tools/env/deb
 
-test-deb: tools ## try the packages: install, build by DKMS, load in a guest, upgrade, remove
+test-deb: tools ## try the packages on a bare Debian: install, build by DKMS, load in a guest, upgrade kernel and packages, remove
 	@tools/env/test-deb
-
-test-bare: tools ## the same on a bare Debian, with an upgrade of the kernel
-	@tools/env/test-bare
 
 check: ## rustfmt, clippy, shellcheck, and rules of the sources
 	@tools/env/check
