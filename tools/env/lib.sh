@@ -137,7 +137,7 @@ native_host() {
 	# shellcheck disable=SC1091
 	[ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$suite" ] || return 1
 	local tool
-	for tool in /usr/bin/rustc /usr/bin/bindgen x86_64-linux-gnu-gcc-14 make bc flex bison; do
+	for tool in /usr/bin/rustc /usr/bin/bindgen /usr/bin/rustfmt x86_64-linux-gnu-gcc-14 make bc flex bison; do
 		command -v "$tool" >/dev/null || return 1
 	done
 	[ -d /usr/lib/rustlib/src ] || [ -d "$(/usr/bin/rustc --print sysroot)/lib/rustlib/src" ]

@@ -167,6 +167,8 @@ class Guest:
             append += [f"smc_term={os.environ.get('TERM', 'linux')}"]
         if o.router:
             append += [f"smc_router={o.nics}"]
+        if o.root:
+            append += ["smc_root=own", "systemd.getty_auto=no"]
         append += o.append
         # A guest does not outlive whoever started it.
         args = ["setpriv", "--pdeathsig", "KILL"] + _emulator()
@@ -190,7 +192,7 @@ class Guest:
         sources = CACHE / "sources"
         sources.mkdir(exist_ok=True)
         shares = (
-            ("root", _rootfs(), True),
+            ("root", o.root or _rootfs(), True),
             ("sources", sources, True),
             ("modules", kernel / "lib/modules" / kernel.name, True),
             ("checkout", TOP, True),
