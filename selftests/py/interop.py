@@ -12,6 +12,7 @@ take most of an emulated guest's time to start.) The server makes the file READY
 what our end has to be, smc or tcp; on the other, whose kernel does not tell, it is `any`.
 """
 
+import array
 import glob
 import hashlib
 import os
@@ -110,25 +111,47 @@ def bulk(role, host, port, ready, amount):
     s.equal("end", b"", sock.recv(1))
 
 
+def counted(start, amount):
+    """A part of a stream of numbers of eight bytes, which count up."""
+    first = start // 8
+    numbers = array.array("Q", range(first, (start + amount) // 8 + 1)).tobytes()
+    return numbers[start - first * 8 :][:amount]
+
+
+def check_counted(start, data, who):
+    """That this is the part of the stream; if not, which part of it is there instead."""
+    if data == counted(start, len(data)):
+        return
+    wrong = next(i for i, pair in enumerate(zip(data, counted(start, len(data)))) if pair[0] != pair[1])
+    place = start + wrong
+    unit = wrong + -place % 8
+    found = int.from_bytes(data[unit : unit + 8], "little") * 8
+    raise AssertionError(f"{who}: at {place} of the stream is what belongs to {found} ({found - place - -place % 8}), "
+                         f"{wrong} of {len(data)} bytes into what was received")
+
+
 def steady(role, host, port, ready):
-    """Blocks of all sizes go there and back until there is the file READY.stop."""
+    """Blocks of all sizes go there and back until there is the file READY.stop. Both ends look at the data."""
     signal.alarm(200)
     sock = pair(role, host, port, ready)
     if role == "server":
+        place = 0
         while data := sock.recv(65536):
+            check_counted(place, data, "at the server")
+            place += len(data)
             sock.sendall(data)
         sock.close()
         return
     rng = random.Random(port)
     s.touch(f"{ready}.client")
-    rounds = 0
+    rounds = place = 0
     while not os.path.exists(f"{ready}.stop"):
-        block = rng.randbytes(rng.choice((1, 3000, 50000, 150000)))
+        block = counted(place, rng.choice((1, 3000, 50000, 150000)))
         writer = threading.Thread(target=sock.sendall, args=(block,))
         writer.start()
-        s.check(s.read_exactly(sock, len(block)) == block, f"block {rounds} is not what was sent")
+        check_counted(place, s.read_exactly(sock, len(block)), "at the client")
         writer.join()
-        rounds += 1
+        rounds, place = rounds + 1, place + len(block)
     sock.shutdown(socket.SHUT_WR)
     s.equal("end", b"", sock.recv(1))
     s.say(f"# {rounds} blocks")

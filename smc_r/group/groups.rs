@@ -327,25 +327,31 @@ impl Groups {
         }
     }
 
-    /// Has groups that have other links leave a device while it still works, as if it were drained: no
-    /// message is under way on a link that is gone. Waits until that is done, for `FAREWELL` at most.
+    /// Has groups with links elsewhere leave a device while it still works, as if it were drained, so that as
+    /// little as can be is under way on its links when they go. Waits until that is done, for `FAREWELL` at most.
     ///
-    /// Where the device has the only link, its peer finds that out by itself: Linux waits for the completion
+    /// Where all links are on the device, its peer finds that out by itself: Linux waits for the completion
     /// of what it has sent when it is told, and over `rdma_rxe`, which repeats for ever, that never comes.
     fn leave(&self, device: &Arc<Device>) {
         let end = now().after(FAREWELL);
-        let mut from = 0;
+        let (mut from, mut asked) = (0, false);
         while let Some(group) = self.after(from) {
             from = group.number;
-            group.leave(device);
+            asked |= group.leave(device);
         }
-        while now() < end && self.find(|group| group.is_leaving(device)).is_some() {
+        while asked && now() < end && self.find(|group| group.is_leaving(device)).is_some() {
             fsleep(Delta::from_millis(2));
         }
     }
 
-    /// Ends the links on a device that does not work any more.
+    /// Ends the links on a device that does not work any more. First none of them carries anything, so that
+    /// no peer is told by one of them of the end of another.
     fn fail_links(&self, device: &Arc<Device>) {
+        self.for_each(|_, link| {
+            if link.path.is_of(device) {
+                link.fail();
+            }
+        });
         self.for_each(|group, link| {
             if link.path.is_of(device) {
                 group.link_lost(link.place);
@@ -358,6 +364,8 @@ impl DeviceUpcalls for Groups {
     fn removed(&self, device: &Arc<Device>) {
         self.leave(device);
         self.fail_links(device);
+        // Links that were deleted in order would be replaced after a pause only.
+        self.ready();
     }
 
     fn ready(&self) {

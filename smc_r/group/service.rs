@@ -85,11 +85,18 @@ impl Group {
         }
     }
 
-    /// Takes its links on a device out of use, which still works for now, if there are others.
-    pub(super) fn leave(self: &Arc<Self>, device: &Arc<Device>) {
-        for link in self.links().filter(|link| link.path.is_of(device)) {
-            self.with_flow(|flow, _, now| flow.delete_link(link.place, now));
+    /// Takes its links on a device out of use, which still works for now, if it has any elsewhere. True if there
+    /// is something to wait for.
+    pub(super) fn leave(self: &Arc<Self>, device: &Arc<Device>) -> bool {
+        let on_it = |link: &Arc<Link>| link.path.is_of(device);
+        if self.links().all(|link| on_it(&link)) {
+            return false;
         }
+        let mut asked = false;
+        for link in self.links().filter(on_it) {
+            asked |= self.with_flow(|flow, _, now| flow.delete_link(link.place, now));
+        }
+        asked
     }
 
     /// True until connections have left a device for another one's links.

@@ -312,7 +312,8 @@ pub struct Address {
 }
 
 impl Address {
-    fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+    /// None where it is not one of IP, or none at all (`0.0.0.0`).
+    fn decode(payload: &[u8]) -> Result<Option<Self>, Malformed> {
         let (header, attributes) = payload
             .split_first_chunk::<IFADDRMSG_LEN>()
             .ok_or_else(|| Malformed("address is too short".into()))?;
@@ -320,13 +321,11 @@ impl Address {
         let [_, prefix_len, _, _, index @ ..] = *header;
         // At the end of a tunnel, the other attribute is the address of the other end.
         let own = attrs.bytes(IFA_LOCAL).or(attrs.bytes(IFA_ADDRESS));
-        Ok(Self {
+        Ok(own.and_then(ip).map(|address| Self {
             ifindex: u32::from_ne_bytes(index),
-            address: own
-                .and_then(ip)
-                .ok_or_else(|| Malformed("no address in the answer".into()))?,
+            address,
             prefix_len,
-        })
+        }))
     }
 }
 
@@ -641,7 +640,9 @@ impl Source for Kernel {
     }
 
     fn addresses(&mut self) -> Result<Vec<Address>, Error> {
-        Connection::new(NETLINK_ROUTE)?.collect(RTM_GETADDR, &[0; IFADDRMSG_LEN], Address::decode)
+        let mut connection = Connection::new(NETLINK_ROUTE)?;
+        let all = connection.collect(RTM_GETADDR, &[0; IFADDRMSG_LEN], Address::decode)?;
+        Ok(all.into_iter().flatten().collect())
     }
 
     fn interfaces(&mut self) -> Result<Vec<Interface>, Error> {
@@ -842,8 +843,13 @@ mod tests {
             address: "192.0.2.1".parse().unwrap(),
             prefix_len: 24,
         };
-        assert_eq!(Address::decode(&bytes), Ok(want));
-        assert!(Address::decode(&bytes[..8]).is_err());
+        assert_eq!(Address::decode(&bytes), Ok(Some(want)));
+        assert_eq!(Address::decode(&bytes[..8]), Ok(None));
+        assert!(Address::decode(&bytes[..7]).is_err());
+        // Of a protocol with addresses of one byte.
+        bytes.truncate(8);
+        push_attribute(&mut bytes, IFA_LOCAL, &[9]);
+        assert_eq!(Address::decode(&bytes), Ok(None));
 
         let (mut data, mut info, mut bytes) = (vec![], vec![], vec![0; IFINFOMSG_LEN]);
         push_attribute(&mut data, IFLA_VLAN_ID, &5u16.to_ne_bytes());

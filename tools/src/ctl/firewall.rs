@@ -68,7 +68,7 @@ fn known(left: &Value) -> Known {
             text(&payload["field"]).as_str(),
         ) {
             ("udp" | "th", "dport") => Known::Value(json!(ROCE_PORT)),
-            ("ip", "protocol") | ("ip6", "nexthdr") => udp(),
+            ("ip", "protocol") => udp(),
             (
                 "tcp" | "sctp" | "dccp" | "udplite" | "icmp" | "icmpv6" | "igmp" | "arp" | "esp",
                 _,
@@ -119,8 +119,10 @@ struct Walk<'a> {
     items: &'a [Value],
     /// What may let the packet in.
     accepts: Vec<String>,
-    /// What may keep it out.
+    /// What may keep it out, or have another chain do so.
     drops: Vec<String>,
+    /// Something was met that could keep it out at all.
+    can_drop: bool,
 }
 
 /// Table and name as they are shown.
@@ -212,7 +214,8 @@ impl<'a> Walk<'a> {
         let equal = match known(left) {
             Known::Any if by_interface && right == "lo" => Match::No,
             Known::Any => Match::Perhaps(about),
-            Known::Never => return Match::No,
+            // Another protocol's rule is not about the packet at all; what has no state differs from each.
+            Known::Never => return Match::of(left.get("ct").is_some() && part["op"] == "!="),
             Known::Value(value) => {
                 let ordered = value.as_u64().zip(right.as_u64());
                 match (part["op"].as_str().unwrap_or("=="), ordered) {
@@ -237,7 +240,10 @@ impl<'a> Walk<'a> {
         let (kind, inner) = part.as_object()?.iter().next()?;
         match kind.as_str() {
             "accept" => Some(Fate::Passes),
-            "drop" | "reject" => Some(Fate::Drops(format!("a rule in {} drops", place(rule)))),
+            "drop" | "reject" => {
+                self.can_drop = true;
+                Some(Fate::Drops(format!("a rule in {} drops", place(rule))))
+            }
             "return" => Some(Fate::Returns),
             "jump" => Some(self.chain(rule, &inner["target"], depth + 1))
                 .filter(|fate| *fate != Fate::Returns),
@@ -249,11 +255,16 @@ impl<'a> Walk<'a> {
     /// Notes what may become of the packet instead.
     fn note(&mut self, rule: &Value, fate: Option<Fate>, about: &str) {
         let what = format!("{about} in {}", place(rule));
+        let add = |list: &mut Vec<String>| {
+            if !list.contains(&what) {
+                list.push(what.clone());
+            }
+        };
         if matches!(fate, Some(Fate::Passes | Fate::Returns)) {
-            self.accepts.push(what.clone());
+            add(&mut self.accepts);
         }
         if matches!(fate, Some(Fate::Drops(_) | Fate::Returns)) {
-            self.drops.push(what);
+            add(&mut self.drops);
         }
     }
 
@@ -266,6 +277,7 @@ impl<'a> Walk<'a> {
             Known::Any => None,
         };
         let Some(pairs) = self.elements(rule, &map["data"]) else {
+            self.can_drop = true;
             self.note(rule, Some(Fate::Returns), &about);
             return None;
         };
@@ -312,8 +324,10 @@ impl<'a> Walk<'a> {
                 "accept" | "drop" | "reject" | "return" | "jump" | "goto" => {
                     self.verdict(rule, part, depth)
                 }
-                // A statement or condition that is not understood may do anything.
-                _ => {
+                // A statement or condition that is not understood may do anything. (What iptables has as `xt`
+                // are conditions, and changes of addresses.)
+                other => {
+                    self.can_drop |= other != "xt";
                     self.note(rule, Some(Fate::Returns), &describe(part));
                     unsure.get_or_insert(describe(part));
                     continue;
@@ -330,6 +344,7 @@ impl<'a> Walk<'a> {
 
     fn chain(&mut self, near: &Value, name: &Value, depth: usize) -> Fate {
         if depth > MAX_DEPTH {
+            self.can_drop = true;
             self.note(near, Some(Fate::Returns), "a long way of chains");
             return Fate::Returns;
         }
@@ -359,12 +374,37 @@ fn is_incoming(chain: &Value) -> bool {
         && is("family", &["inet", "ip", "ip6", "netdev"])
 }
 
+/// How bad it is if all packets end in a chain, and of which packets that is said: not every RoCE packet meets
+/// the chain of one interface, or of IPv6.
+fn concerns(chain: &Value) -> (Verdict, String) {
+    if !chain["dev"].is_null() {
+        let dev = crate::attr::text(chain["dev"].to_string().as_bytes());
+        return (Verdict::Warning, format!(" of what comes over {dev}"));
+    }
+    if chain["family"] == "ip6" {
+        return (Verdict::Warning, " of IPv6".into());
+    }
+    (Verdict::Failure, String::new())
+}
+
+/// The first ones of a list.
+fn few(list: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let more = list.len().saturating_sub(SHOWN);
+    let shown = list.iter().take(SHOWN).cloned().collect::<Vec<_>>();
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// Judges one chain, if there is something to say.
 fn judge_chain(items: &[Value], chain: &Value) -> Option<Step> {
     let mut walk = Walk {
         items,
         accepts: Vec::new(),
         drops: Vec::new(),
+        can_drop: chain["policy"] == "drop",
     };
     let dropped = match walk.chain(chain, &chain["name"], 0) {
         Fate::Drops(place) => Some(place),
@@ -377,21 +417,22 @@ fn judge_chain(items: &[Value], chain: &Value) -> Option<Step> {
     let advice = format!("let it in, as with `nft add rule ... udp dport {ROCE_PORT} accept`");
     match dropped {
         Some(place) if walk.accepts.is_empty() => {
-            let detail = format!("{place} UDP port {ROCE_PORT}");
-            Some(Step::new(name, Verdict::Failure, detail).advise(advice))
+            let (verdict, of_what) = concerns(chain);
+            let detail = format!("{place} UDP port {ROCE_PORT}{of_what}");
+            Some(Step::new(name, verdict, detail).advise(advice))
         }
         Some(place) => {
             let detail = format!(
                 "{place} UDP port {ROCE_PORT}, unless this lets it in: {}",
-                walk.accepts.join(", ")
+                few(&walk.accepts)
             );
             Some(Step::new(name, Verdict::Warning, detail).advise(advice))
         }
-        None if walk.drops.is_empty() => None,
+        None if walk.drops.is_empty() || !walk.can_drop => None,
         None => {
             let detail = format!(
                 "whether UDP port {ROCE_PORT} is let in depends on {}",
-                walk.drops.join(", ")
+                few(&walk.drops)
             );
             let step = Step::new(name, Verdict::Warning, detail);
             Some(step.advise("see `nft list ruleset`, for packets of the peers"))
@@ -461,6 +502,67 @@ mod tests {
 
     fn input(policy: &str, parts: &[Value]) -> Verdict {
         verdict(&[base("input", policy), rule("input", parts)])
+    }
+
+    #[test]
+    fn conditions_alone_keep_nothing_out() {
+        // As a container engine has it, and iptables' conditions.
+        let docker = [meta("iifname", json!("docker0")), does("return")];
+        let foreign = [does("xt"), does("accept")];
+        let chain = base("input", "accept");
+        assert_eq!(
+            verdict(&[
+                chain.clone(),
+                rule("input", &docker),
+                rule("input", &foreign)
+            ]),
+            Verdict::Pass
+        );
+        // Unless something behind them does.
+        assert_eq!(
+            verdict(&[
+                chain.clone(),
+                rule("input", &docker),
+                rule("input", &[does("drop")])
+            ]),
+            Verdict::Warning
+        );
+        assert_eq!(input("drop", &docker), Verdict::Warning);
+        assert_eq!(input("accept", &[does("queue")]), Verdict::Warning);
+    }
+
+    #[test]
+    fn some_packets() {
+        let mut chain = base("input", "drop");
+        chain["chain"]["family"] = json!("ip6");
+        let found = step(&[chain]);
+        assert_eq!(found.verdict, Verdict::Warning);
+        assert!(found.detail.contains("of IPv6"), "{}", found.detail);
+        let mut chain = base("ingress", "drop");
+        chain["chain"]["dev"] = json!("wan0");
+        let found = step(&[chain]);
+        assert_eq!(found.verdict, Verdict::Warning);
+        assert!(found.detail.contains("wan0"), "{}", found.detail);
+    }
+
+    #[test]
+    fn what_has_no_state_differs_from_each() {
+        let status = |op: &str| json!({"match": {"op": op, "left": {"ct": {"key": "status"}}, "right": "dnat"}});
+        assert_eq!(
+            input("accept", &[status("!="), does("drop")]),
+            Verdict::Failure
+        );
+        assert_eq!(
+            input("accept", &[status("=="), does("drop")]),
+            Verdict::Pass
+        );
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let list: Vec<_> = (0..5).map(|number| number.to_string()).collect();
+        assert_eq!(few(&list), "0, 1, 2 and 2 more");
+        assert_eq!(few(&list[..3]), "0, 1, 2");
     }
 
     #[test]
@@ -595,7 +697,7 @@ mod tests {
             input("accept", &[odd.clone(), does("drop")]),
             Verdict::Warning
         );
-        assert_eq!(input("accept", &[odd]), Verdict::Warning);
+        assert_eq!(input("accept", &[odd]), Verdict::Pass);
         let limit = json!({"limit": {"rate": 5, "per": "second"}});
         assert_eq!(input("drop", &[limit, does("accept")]), Verdict::Warning);
     }
