@@ -116,11 +116,19 @@ impl Group {
         }
     }
 
-    /// Gives up a group whose first contact fell back or failed. Process context.
-    pub(crate) fn abandon(self: &Arc<Self>) {
-        self.with_flow(|flow, _, _| flow.abandon());
-        self.retire();
-        self.release();
+    /// Gives up a group whose first contact fell back, which both sides know, or failed. A failed
+    /// connection leaves a group alone that others use already. Process context.
+    pub(crate) fn abandon(self: &Arc<Self>, agreed: bool) {
+        let is_over = self.with_flow(|flow, _, _| {
+            if agreed {
+                flow.disown();
+            }
+            agreed || flow.abandon()
+        });
+        if is_over {
+            self.retire();
+            self.release();
+        }
     }
 
     /// A link whose address is gone carries nothing any more, not even new connections.

@@ -326,7 +326,7 @@ impl Handshake {
             group.cancel_connection(token);
         }
         if first {
-            group.abandon();
+            group.abandon(agreed);
         }
     }
 }

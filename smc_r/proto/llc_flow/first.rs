@@ -143,7 +143,23 @@ impl Flow {
     /// Gives the group up without a word to the peer, who learns it on another way: a Decline or a
     /// reset of the first contact's TCP connection. Nothing is polled any more; the driver destroys
     /// the links.
-    pub fn abandon(&mut self) {
+    ///
+    /// False, and nothing has happened, if the first contact is over: the group belongs to all its
+    /// connections then, and what becomes of the first one does not concern the others.
+    pub fn abandon(&mut self) -> bool {
+        if matches!(self.phase, Phase::Active | Phase::Ending { .. }) {
+            return false;
+        }
+        self.give_up();
+        true
+    }
+
+    /// The same, whoever uses the group: the peer has said that it is of no use.
+    pub fn disown(&mut self) {
+        self.give_up();
+    }
+
+    fn give_up(&mut self) {
         self.phase = Phase::Down;
         self.clear();
         self.links = [None; MAX_LINKS];
@@ -404,7 +420,7 @@ impl Flow {
     }
 
     fn refuse_link(&mut self, diagnosis: Diagnosis, may_decline: bool, peer_knows: bool) {
-        self.abandon();
+        self.give_up();
         self.event(Event::FirstContact(LinkResult::Failed(LinkRefusal {
             diagnosis,
             may_decline,

@@ -777,7 +777,7 @@ fn a_shut_down_ends_a_first_contact() {
 #[test]
 fn an_abandoned_group_is_silent() {
     let mut server = Engine::new(Role::Server);
-    server.flow.abandon();
+    assert!(server.flow.abandon());
     assert_eq!(server.sends(), []);
     server.drops(Llc::ConfirmLink(server.peer_confirms()));
     server.flow.handle_link_failed(LINK, server.now);
@@ -785,6 +785,22 @@ fn an_abandoned_group_is_silent() {
     assert_eq!(server.events(), []);
     assert_eq!(server.flow.next_deadline(), None);
     assert!(!server.flow.add_connection());
+}
+
+// The reset of the connection that made the group may be noticed when others use it already.
+#[test]
+fn a_group_whose_first_contact_is_over_is_not_abandoned() {
+    for role in [Role::Client, Role::Server] {
+        let mut engine = Engine::active(role);
+        assert!(engine.flow.add_connection());
+        assert!(!engine.flow.abandon());
+        assert!(!engine.flow.is_over());
+        assert!(engine.flow.add_connection());
+        // But nothing holds it if the peer has said that it is of no use.
+        engine.flow.disown();
+        assert!(engine.flow.is_over());
+        assert!(engine.flow.abandon());
+    }
 }
 
 // The wrong message at the wrong moment
