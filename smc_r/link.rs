@@ -100,7 +100,7 @@ pub(crate) struct Link {
     load: Atomic<u32>,
     /// Listeners have been told that it is up.
     announced: Atomic<u32>,
-    /// When something last came in, for the idle rule of TEST LINK.
+    /// When a CDC message last came in, for the idle rule of TEST LINK and for links that come to rest.
     last_received: Atomic<u64>,
 }
 
@@ -205,7 +205,7 @@ impl Link {
             .is_some_and(|transport| transport.state() == State::Sending)
     }
 
-    /// When something last came in, in milliseconds.
+    /// When a CDC message last came in, in milliseconds.
     pub(crate) fn last_received(&self) -> u64 {
         self.last_received.load(Relaxed)
     }
@@ -238,11 +238,11 @@ impl Drop for Seat {
 
 impl Upcalls for Link {
     fn received(&self, message: &[u8]) {
-        self.last_received.store(now_ms(), Relaxed);
         if message.first() != Some(&cdc::TYPE) {
             self.group.llc_received(self.place, message);
             return;
         }
+        self.last_received.store(now_ms(), Relaxed);
         match Cdc::parse(message) {
             Ok(cdc) => self.group.cdc_received(self.place, &cdc),
             // A damaged message is for the LLC engine, which ends the link.

@@ -58,7 +58,7 @@ use smc_proto::{
 use crate::{
     buffers::{RingMap, SendRing},
     clock::now,
-    group::{Buffers, ConnToken, Group, OwnElement, PooledRing, Tried},
+    group::{Buffers, ConnToken, Group, LinkSet, OwnElement, PooledRing},
     link::{Cookie, Link, Seat},
     shown::Shown,
     socket::{self, sk_state, Phase, SmcSocket, SocketRef},
@@ -165,6 +165,8 @@ pub(crate) struct Connection {
     pub(crate) link: Seat,
     /// Where it goes on as soon as nothing is under way any more.
     next: Option<Route>,
+    /// The link over which the peer's last message came.
+    heard_on: Option<LinkIx>,
     /// When messages are lost that have been overtaken by others and not come yet.
     overtaken_until: Option<u64>,
     pub(crate) token: ConnToken,
@@ -222,6 +224,7 @@ impl Connection {
             group: parts.group,
             link: Seat::new(parts.link),
             next: None,
+            heard_on: None,
             overtaken_until: None,
             token: parts.token,
             ring: parts.ring,
@@ -272,6 +275,7 @@ impl Connection {
         if cdc.prod_flags.blocked {
             self.group.ns.stats.rx().own_full();
         }
+        self.heard_on = Some(link);
         let before = self.core.received();
         let (rmb, start) = (self.element.rmb(), self.element.offset());
         let events = self.core.handle_cdc(link, cdc, |at| {
@@ -619,6 +623,25 @@ pub(crate) fn resume(sk: &SocketRef) {
     with(sk, |_| ((), Events::default()));
 }
 
+/// Holds a connection for which the peer sends over one of these links. Process context.
+pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
+    with(sk, |connection| {
+        let used = connection.heard_on.unwrap_or(connection.link.place);
+        if links(used) {
+            connection.core.set_held(true);
+        }
+        ((), Events::default())
+    });
+}
+
+/// A connection that was held goes on. Process context.
+pub(crate) fn go_on(sk: &SocketRef) {
+    with(sk, |connection| {
+        connection.core.set_held(false);
+        ((), Events::default())
+    });
+}
+
 /// The last link is gone, or the group. Any context.
 pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.lose_link()));
@@ -637,7 +660,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
         ((), Events::default())
     });
     let leaving = |from: &Arc<Link>| sk.conn.lock().as_ref()?.leaving(from);
-    let mut tried = Tried::default();
+    let mut tried = LinkSet::default();
     while let Some((group, ring, place)) = leaving(&from) {
         let Some((link, token)) = group.refuge(&place.element, tried) else {
             // The end of a group is the end of its connections, and comes on its own.

@@ -13,15 +13,18 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
     group::{LinkEnd, LinkIx, Role},
     llc_flow::ShutDown,
+    timer::Millis,
     wire::{Gid, PeerId}, //
 };
 
 use super::{ConnToken, Drain, Group, Terms};
 use crate::{
+    clock::now,
     device::{Device, DeviceUpcalls, Path},
     link::{Link, Seat},
     netns::Netns,
@@ -47,6 +50,10 @@ const MAX_FIRST_CONTACTS: u32 = 64;
 /// it. Each has buffers and a queue pair, and stays for minutes when it is not used; a peer can claim
 /// to be as many hosts as it likes.
 const MAX_GROUPS: u32 = 1024;
+
+/// How long the removal of a device waits for links to be deleted, in milliseconds: many times what that
+/// takes, and little for who removes it while a peer is gone.
+const FAREWELL: Millis = 1_000;
 
 /// Counts a first contact for as long as it is under way.
 pub(crate) struct FirstContact(Arc<Groups>);
@@ -320,8 +327,31 @@ impl Groups {
         }
     }
 
-    /// Ends the links on a device that does not work any more.
+    /// Has groups with links elsewhere leave a device while it still works, as if it were drained, so that as
+    /// little as can be is under way on its links when they go. Waits until that is done, for `FAREWELL` at most.
+    ///
+    /// Where all links are on the device, its peer finds that out by itself: Linux waits for the completion
+    /// of what it has sent when it is told, and over `rdma_rxe`, which repeats for ever, that never comes.
+    fn leave(&self, device: &Arc<Device>) {
+        let end = now().after(FAREWELL);
+        let (mut from, mut asked) = (0, false);
+        while let Some(group) = self.after(from) {
+            from = group.number;
+            asked |= group.leave(device);
+        }
+        while asked && now() < end && self.find(|group| group.is_leaving(device)).is_some() {
+            fsleep(Delta::from_millis(2));
+        }
+    }
+
+    /// Ends the links on a device that does not work any more. First none of them carries anything, so that
+    /// no peer is told by one of them of the end of another.
     fn fail_links(&self, device: &Arc<Device>) {
+        self.for_each(|_, link| {
+            if link.path.is_of(device) {
+                link.fail();
+            }
+        });
         self.for_each(|group, link| {
             if link.path.is_of(device) {
                 group.link_lost(link.place);
@@ -332,7 +362,10 @@ impl Groups {
 
 impl DeviceUpcalls for Groups {
     fn removed(&self, device: &Arc<Device>) {
+        self.leave(device);
         self.fail_links(device);
+        // Links that were deleted in order would be replaced after a pause only.
+        self.ready();
     }
 
     fn ready(&self) {

@@ -81,7 +81,7 @@ use crate::{
 pub(crate) use self::{
     groups::{FirstContact, Groups, ServerChoice},
     members::Buffers,
-    moving::Tried,
+    moving::LinkSet,
     pools::{GroupRmb, Known, OwnElement, PooledRing, Taken},
     table::{ConnToken, MAX_CONNECTIONS}, //
 };

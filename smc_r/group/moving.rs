@@ -19,11 +19,11 @@ use crate::{
     socket::SocketRef, //
 };
 
-/// Links that were tried in vain.
+/// A set of links.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Tried(u16);
+pub(crate) struct LinkSet(u16);
 
-impl Tried {
+impl LinkSet {
     fn has(self, link: LinkIx) -> bool {
         self.0 & (1 << link.get()) != 0
     }
@@ -70,7 +70,7 @@ impl Group {
     }
 
     /// The link with the least load on which the peer's buffer can be written, and its key there.
-    pub(crate) fn refuge(&self, peer: &PeerElement, tried: Tried) -> Option<(Arc<Link>, RToken)> {
+    pub(crate) fn refuge(&self, peer: &PeerElement, tried: LinkSet) -> Option<(Arc<Link>, RToken)> {
         let mut guard = self.flow.lock();
         let state = &mut *guard;
         let peers = PeerTable::new(&mut state.peers);
@@ -117,6 +117,19 @@ impl Group {
         // Whatever was posted has completed then, and what came in was handed on.
         link.shutdown();
         self.for_each_connection(|sk| conn::leave(sk, &link));
+    }
+
+    /// Keeps the connections quiet for which the peer sends over links that come to rest.
+    pub(super) fn hold_connections(self: &Arc<Self>) {
+        let mut links = LinkSet::default();
+        {
+            let guard = self.flow.lock();
+            LinkIx::all()
+                .filter(|link| guard.flow.is_coming_to_rest(*link))
+                .for_each(|link| links.add(link));
+        }
+        self.for_each_connection(|sk| conn::hold(sk, |link| links.has(link)));
+        self.with_flow(|flow, _, now| flow.connections_held(now));
     }
 
     /// Spreads connections over the links.

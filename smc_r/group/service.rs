@@ -22,6 +22,7 @@ use super::{making::Task, Drain, Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
+    device::Device,
     events,
     link::Link, //
 };
@@ -82,6 +83,26 @@ impl Group {
         if stays {
             self.drain(who, true);
         }
+    }
+
+    /// Takes its links on a device out of use, which still works for now, if it has any elsewhere. True if there
+    /// is something to wait for.
+    pub(super) fn leave(self: &Arc<Self>, device: &Arc<Device>) -> bool {
+        let on_it = |link: &Arc<Link>| link.path.is_of(device);
+        if self.links().all(|link| on_it(&link)) {
+            return false;
+        }
+        let mut asked = false;
+        for link in self.links().filter(on_it) {
+            asked |= self.with_flow(|flow, _, now| flow.delete_link(link.place, now));
+        }
+        asked
+    }
+
+    /// True until connections have left a device for another one's links.
+    pub(super) fn is_leaving(&self, device: &Arc<Device>) -> bool {
+        let on_it = |link: Arc<Link>| link.path.is_of(device);
+        self.is_usable() && self.links().any(on_it) && !self.links().all(on_it)
     }
 
     /// A port is drained no more, or there is a link on another one: then the group is in use again,
@@ -213,6 +234,8 @@ impl Group {
             Event::LinkUp(link) => self.link_up(link),
             Event::LinkDown(link, reason) => self.link_down(link, reason),
             Event::LinkGone(link) => self.link_gone(link),
+            Event::Hold => self.hold_connections(),
+            Event::Resume => self.for_each_connection(conn::go_on),
             Event::LinkWanted => self.offer_port(),
             Event::Down(reason) => {
                 self.log_down(reason);

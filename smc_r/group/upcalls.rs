@@ -6,7 +6,8 @@ use kernel::sync::{atomic::Relaxed, Arc};
 use smc_proto::{
     cdc::Cdc,
     group::LinkIx,
-    llc_flow::Note, //
+    llc_flow::Note,
+    timer::Time, //
 };
 
 use super::{service::PORT_GRACE, ConnToken, Group};
@@ -32,6 +33,10 @@ impl Group {
     pub(crate) fn llc_received(self: &Arc<Self>, link: LinkIx, message: &[u8]) {
         let (before, after) = self.with_flow(|flow, peers, now| {
             let before = flow.counters();
+            if let Some(link) = self.link(link) {
+                let last = Time::from_millis(link.last_received());
+                flow.note_activity(link.place, last);
+            }
             flow.handle_received(link, message, peers, now);
             (before, flow.counters())
         });

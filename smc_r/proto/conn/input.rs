@@ -85,6 +85,7 @@ impl Conn {
         }
         let ahead = cdc.seq.wrapping_sub(self.rx_seq);
         if cdc.prod_flags.failover {
+            self.paused = false;
             // Only says what was sent last; anything missing here is lost, or late.
             if ahead == 0 || ahead >= 0x8000 {
                 return events;

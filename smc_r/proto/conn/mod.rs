@@ -352,6 +352,8 @@ pub struct Conn {
     /// What came meanwhile: the latest.
     held: Option<Cdc>,
     several_links: bool,
+    /// See [`Conn::set_held`].
+    paused: bool,
     rx_fin: Fin,
     /// The peer has said, before anything failed, that it had sent everything. Linux says so as well where
     /// it gives up the rest, as at the end of a process; then, as a rule, it says that it is blocked, too.
@@ -454,6 +456,7 @@ impl Conn {
             awaited: overtaken::Awaited::NONE,
             held: None,
             several_links: false,
+            paused: false,
             rx_fin: Fin::None,
             whole: false,
             peer_blocked: false,

@@ -267,6 +267,12 @@ impl Conn {
         }
     }
 
+    /// Holds everything back but an abort and the beginning of a failover, until told otherwise or the
+    /// peer has moved the connection to another link: see [`Event::Hold`](crate::llc_flow::Event::Hold).
+    pub fn set_held(&mut self, on: bool) {
+        self.paused = on;
+    }
+
     /// Lets go what a cork holds back at the moment.
     pub fn push_pending(&mut self) {
         self.push = self.committed.total;
@@ -283,6 +289,9 @@ impl Conn {
         }
         if self.tx.validate {
             return Some(self.emit_validation());
+        }
+        if self.paused && self.want != Fin::Abort {
+            return None;
         }
         let plan = self.plan()?;
         Some(self.emit(&plan))

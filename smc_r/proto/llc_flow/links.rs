@@ -58,6 +58,8 @@ pub(super) struct Link {
     pub(super) since: Time,
     /// When something was received last.
     pub(super) last_received: Time,
+    /// The same of what the flow is not told of: CDC messages.
+    pub(super) last_data: Time,
     /// The TEST LINK request that awaits its reply.
     pub(super) probe: Option<Probe>,
 }
@@ -77,6 +79,7 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) data: [u8; 16],
+    since: Time,
     until: Time,
 }
 
@@ -115,6 +118,7 @@ impl Link {
             peer_user_id: None,
             since: now,
             last_received: now,
+            last_data: now,
             probe: None,
         }
     }
@@ -164,14 +168,18 @@ impl Flow {
     }
 
     /// Sends TEST LINK, unless there is one under way.
-    fn probe(&mut self, at: LinkIx, now: Time) {
+    pub(super) fn probe(&mut self, at: LinkIx, now: Time) {
         let until = now.after(self.params.timing.test_link_reply);
         self.probes = self.probes.wrapping_add(1);
         let data = ((u128::from(self.params.seed) << 64) | u128::from(self.probes)).to_be_bytes();
         let Some(link) = self.link_mut(at).filter(|link| link.probe.is_none()) else {
             return;
         };
-        link.probe = Some(Probe { data, until });
+        link.probe = Some(Probe {
+            data,
+            since: now,
+            until,
+        });
         self.counters.probes = self.counters.probes.saturating_add(1);
         self.send(at, &Llc::TestLink(TestLink { reply: false, data }), None);
     }
@@ -202,6 +210,7 @@ impl Flow {
                 if let Some(link) = self.link_mut(at) {
                     link.probe = None;
                 }
+                self.rest_tested(at, probe.since, now);
                 self.drain_in_favour_of(at, now);
             }
             Some(_) => self.violation(at, now),
@@ -492,6 +501,7 @@ impl Flow {
             .change
             .filter(|change| matches!(change.step, Step::Delete(_)));
         self.drains & link.bit() != 0
+            || self.is_coming_to_rest(link)
             || self.wishes.iter().any(|wish| is_it(wish.number))
             || self.asks.iter().flatten().any(|ask| is_it(ask.wish.number))
             || change.is_some_and(|change| is_it(change.number))
@@ -509,28 +519,15 @@ impl Flow {
         }
     }
 
-    /// A link works: those which it can stand in for go.
+    /// A link works: those which it can stand in for go, as soon as they are at rest.
     fn drain_in_favour_of(&mut self, works: LinkIx, now: Time) {
-        if self.drains & works.bit() != 0 {
+        if self.drains & works.bit() != 0 || self.is_coming_to_rest(works) {
             return;
         }
         let drains = core::mem::take(&mut self.drains);
-        for link in LinkIx::all().filter(|link| drains & link.bit() != 0) {
-            let Some(number) = self.link_number(link).filter(|_| self.is_active(link)) else {
-                continue;
-            };
-            let wish = Wish {
-                number,
-                orderly: true,
-                reason: DeleteReason::OPERATOR,
-            };
-            if self.is_server() {
-                self.wishes.push(wish);
-            } else {
-                self.ask(wish, false, now);
-            }
+        if drains != 0 {
+            self.begin_rest(drains, now);
         }
-        self.go_on(now);
     }
 
     /// Client: asks the server to delete a link.
@@ -774,6 +771,7 @@ impl Flow {
         self.add_wanted = false;
         self.add_after = None;
         self.drains = 0;
+        self.rest = None;
         self.retry_at = None;
         self.idle_since = None;
     }

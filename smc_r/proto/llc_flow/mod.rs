@@ -51,6 +51,7 @@ mod first;
 mod links;
 mod queue;
 mod receive;
+mod rest;
 mod rkey;
 mod v2;
 
@@ -99,6 +100,7 @@ use links::{
     Wish, //
 };
 use queue::Queue;
+use rest::Rest;
 use rkey::{
     Incoming,
     OwnExchange,
@@ -248,6 +250,12 @@ pub enum Event {
     LinkDown(LinkIx, DownReason),
     /// The driver destroys the queue pair of this link.
     LinkGone(LinkIx),
+    /// Connections for which the peer sends over a link that [comes to rest](Flow::is_coming_to_rest) are
+    /// held ([`Conn::set_held`](crate::conn::Conn::set_held)). The answer is
+    /// [`Flow::connections_held`].
+    Hold,
+    /// All connections go on.
+    Resume,
     /// Client: the group has fewer links than it should. If there is an unused port, name it with
     /// [`Flow::hint`].
     LinkWanted,
@@ -465,6 +473,8 @@ pub struct Flow {
     attempts: u32,
     /// Links that somebody here wants deleted, as soon as another one has shown that it works.
     drains: u16,
+    /// And those that did not have to wait for that any more.
+    rest: Option<Rest>,
     /// Places of links whose keys [`PeerTable`](crate::group::PeerTable) has yet to forget.
     forget: u16,
     /// The latest time that we were told.
@@ -507,6 +517,7 @@ impl Flow {
             retry_at: None,
             attempts: 0,
             drains: 0,
+            rest: None,
             forget: 0,
             clock: Time::from_millis(0),
             incoming: None,
@@ -727,10 +738,12 @@ impl Flow {
     }
 
     /// The driver saw something arrive on the link that the flow was not told of: CDC messages.
-    /// Call it with the time of the last one before [`handle_timeout`](Self::handle_timeout).
+    /// Call it with the time of the last one before [`handle_timeout`](Self::handle_timeout), and before
+    /// [`handle_received`](Self::handle_received).
     pub fn note_activity(&mut self, link: LinkIx, when: Time) {
         if let Some(link) = self.link_mut(link) {
             link.last_received = link.last_received.max(when);
+            link.last_data = link.last_data.max(when);
         }
     }
 
@@ -776,6 +789,7 @@ impl Flow {
                 self.check_retry(now);
                 self.check_own(now);
                 self.check_links(now);
+                self.check_rest(now);
                 self.check_idle(now);
             }
             _ => {}
@@ -795,7 +809,10 @@ impl Flow {
                 let deadline = earlier(deadline, earlier(self.asks_deadline(), self.retry_at));
                 let deadline =
                     earlier(deadline, earlier(self.idle_deadline(), self.add_deadline()));
-                earlier(deadline, self.links_deadline())
+                earlier(
+                    deadline,
+                    earlier(self.links_deadline(), self.rest_deadline()),
+                )
             }
         }
     }

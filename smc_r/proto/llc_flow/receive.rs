@@ -35,7 +35,9 @@ impl Flow {
         now: Time,
     ) {
         self.counters.received = self.counters.received.saturating_add(1);
-        self.note_activity(link, now);
+        if let Some(link) = self.link_mut(link) {
+            link.last_received = now;
+        }
         self.clock = now;
         self.forget_links(peers);
         // A group that is over does not talk any more. A driver that does not take events would

@@ -571,6 +571,35 @@ fn all_links_fail() {
 }
 
 #[test]
+fn a_held_connection_says_nothing_until_the_peer_has_moved_it() {
+    let mut rig = Rig::new(64, 0);
+    rig.conn.set_nodelay(true);
+    rig.conn.set_held(true);
+    rig.send(20);
+    rig.nothing_due();
+    // Where it moves itself, it says so, and no more.
+    let _ = rig.conn.handle_failover();
+    assert!(rig.post().cdc.prod_flags.failover);
+    rig.nothing_due();
+    let moved = Cdc {
+        prod_flags: F,
+        ..Cdc::default()
+    };
+    assert_eq!(rig.handle(&moved).violation, None);
+    assert_eq!(rig.post().data_len(), 20);
+    rig.conn.set_held(true);
+    rig.send(1);
+    rig.nothing_due();
+    rig.conn.set_held(false);
+    assert_eq!(rig.posts().len(), 1);
+    // An abort is not held back.
+    rig.conn.set_held(true);
+    let _ = rig.conn.abort();
+    let posts = rig.posts();
+    assert!(posts.len() == 1 && posts[0].cdc.state_flags.aborted);
+}
+
+#[test]
 fn moving_to_another_link() {
     let mut rig = Rig::new(64, 0);
     rig.send(4);

@@ -206,6 +206,24 @@ impl Client {
         self.say(link, &Llc::TestLink(test), &v2::Llc::TestLink(test));
     }
 
+    /// Answers the TEST LINK that is sent over a link.
+    fn answer_test(&mut self, link: LinkIx) {
+        let send = self.flow.poll_send_with(&OwnTable::EMPTY).expect("a test");
+        assert_eq!(send.link, link);
+        let Ok((v2::Llc::TestLink(test), _)) = v2::Llc::parse(&send.message) else {
+            panic!("{:?}", send.message);
+        };
+        let reply = TestLink {
+            reply: true,
+            ..test
+        };
+        self.say(link, &Llc::TestLink(reply), &v2::Llc::TestLink(reply));
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.flow.poll_event()).collect()
+    }
+
     /// What is sent, by place and first byte.
     fn sends(&mut self) -> Vec<(usize, u8)> {
         let mut sends = Vec::new();
@@ -446,6 +464,83 @@ fn a_link_stays_if_its_stand_in_is_dead() {
             assert!(world.hosts[host].flow.is_link_up(place(1)));
         }
     }
+}
+
+/// Has a host drain its second link, while messages come in over it for so many milliseconds; whether it
+/// was there all the time.
+fn drained_under_load(world: &mut World, host: usize, ms: u64) -> bool {
+    world.stimulate(Stimulus::Drain(host));
+    let end = world.now + ms;
+    while world.now < end {
+        let now = world.time();
+        world.hosts[host].flow.note_activity(place(1), now);
+        world.run_until(world.now + 3);
+        checked(world);
+        if !world.hosts[host].flow.is_link_up(place(1)) {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn a_link_goes_when_nothing_comes_any_more() {
+    for setup in versions(Setup::TWO) {
+        for host in 0..2 {
+            let mut world = settled(setup);
+            assert!(drained_under_load(&mut world, host, 450));
+            world.run_until(world.now + 40);
+            checked(&mut world);
+            assert!(!world.hosts[host].flow.is_link_up(place(1)));
+        }
+    }
+}
+
+#[test]
+fn a_link_that_never_comes_to_rest_goes_all_the_same() {
+    for setup in versions(Setup::TWO) {
+        for host in 0..2 {
+            let mut world = settled(setup);
+            assert!(!drained_under_load(&mut world, host, 510));
+        }
+    }
+}
+
+/// What is said of connections while a link goes: they are held in front of it, and go on after it.
+#[test]
+fn connections_are_held_while_a_link_goes() {
+    let mut client = Client::new(true);
+    let attempt = client.offer(SECOND, key(21));
+    assert!(client.flow.link_made(attempt, Some(end(2)), at(1)));
+    let second = attempt.link();
+    client.confirm(second, SECOND, 3);
+    client.sends();
+    client.events();
+    assert!(client.flow.is_link_up(second));
+    assert!(client.flow.delete_link(second, at(1)));
+    assert_eq!(client.events(), []);
+    client.answer_test(LinkIx::FIRST);
+    assert_eq!(client.events(), [Event::Hold]);
+    assert!(client.flow.is_coming_to_rest(second));
+    assert!(!client.flow.is_coming_to_rest(LinkIx::FIRST));
+    // Nothing is asked before they are held.
+    assert_eq!(client.sends(), []);
+    client.flow.connections_held(at(50));
+    client.answer_test(second);
+    // DELETE LINK, over the other link.
+    assert_eq!(client.sends(), [(0, 0x24)]);
+    assert_eq!(client.events(), []);
+    // The server says nothing: they do not wait for ever.
+    let mut now = 1;
+    while let Some(next) = client.flow.next_deadline().map(Time::as_millis) {
+        assert!(next <= 4_000, "{next}");
+        now = next.max(now);
+        client.flow.handle_timeout(at(now));
+        if client.events().contains(&Event::Resume) {
+            break;
+        }
+    }
+    assert_eq!(now, 3_001);
 }
 
 #[test]

@@ -500,6 +500,15 @@ impl World {
                 self.forget_rmb(h, id);
             }
             Event::PeerRmbGone(_) => self.hosts[h].flow.rmb_abandoned(),
+            Event::Hold => {
+                self.hold_streams(h, true);
+                let now = self.time();
+                self.hosts[h].flow.connections_held(now);
+            }
+            Event::Resume => {
+                self.hold_streams(h, false);
+                self.post_streams(h);
+            }
             Event::Down(_) => {
                 self.hosts[h].down = true;
                 for stream in &mut self.hosts[h].streams {
@@ -507,6 +516,12 @@ impl World {
                 }
             }
             Event::Release => self.release(h),
+        }
+    }
+
+    fn hold_streams(&mut self, h: usize, on: bool) {
+        for stream in &mut self.hosts[h].streams {
+            stream.conn.set_held(on);
         }
     }
 

@@ -567,7 +567,9 @@ impl Pair {
                     | Event::LinkUp(_)
                     | Event::LinkDown(..)
                     | Event::LinkGone(_)
-                    | Event::LinkWanted => panic!("there is one link only"),
+                    | Event::LinkWanted
+                    | Event::Hold
+                    | Event::Resume => panic!("there is one link only"),
                 }
             }
             let Some(send) = side.flow.poll_send() else {
