@@ -37,6 +37,19 @@ pub const V1: u32 = 1;
 /// Version 2 of SMC-R, or RoCE v2.
 pub const V2: u32 = 2;
 
+/// Where a peer is, as version 1 sees it, which stays in the IP subnet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the subnet.
+    Near,
+    /// In the subnet, but packets go by a router.
+    NearByRouter(IpAddr),
+    /// In another subnet.
+    Far,
+    /// Nobody says in which subnet this host is.
+    Unknown,
+}
+
 /// What became of a connection that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -236,14 +249,35 @@ impl Facts {
         own.filter(move |own| own.ifindex == ifindex).filter(counts)
     }
 
-    /// Whether the peer is beyond a router.
-    fn is_routed(&self) -> bool {
-        let gateway = self.route.as_ref().and_then(|route| route.gateway);
+    /// The subnets that a client of version 1 names: that of its own address, or in IPv6 all those of
+    /// the interface.
+    fn named_subnets(&self) -> impl Iterator<Item = &Address> {
+        let ifindex = self.route.as_ref().map_or(0, |route| route.ifindex);
+        let source = self.source();
+        let counts = move |own: &&Address| match own.address {
+            IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+            v4 => Some(v4) == source,
+        };
+        let own = self.addresses.iter();
+        own.filter(move |own| own.ifindex == ifindex).filter(counts)
+    }
+
+    /// Where the peer is.
+    fn place(&self) -> Place {
+        // Which address a connection would have is not known, and so its subnet is not.
+        if self.source().is_none() {
+            return Place::Unknown;
+        }
         let near = |own: &Address| {
             self.address
                 .is_none_or(|peer| same_subnet(own.address, peer, own.prefix_len))
         };
-        gateway.is_some() || !self.own_addresses().any(near)
+        let gateway = self.route.as_ref().and_then(|route| route.gateway);
+        match (self.named_subnets().any(near), gateway) {
+            (true, None) => Place::Near,
+            (true, Some(gateway)) => Place::NearByRouter(gateway),
+            (false, _) => Place::Far,
+        }
     }
 
     /// What keeps this host from speaking version 2, and what to do.
@@ -272,7 +306,8 @@ impl Facts {
     /// there is none, which is told elsewhere, what there is for any.
     fn speaks(&self) -> Vec<(u32, u32)> {
         let of_v1 = self.v1_gids.unwrap_or(V1 | V2);
-        let v1 = (self.may_speak_v1() && !self.is_routed()).then_some((V1, of_v1));
+        let near = self.place() != Place::Far;
+        let v1 = (self.may_speak_v1() && near).then_some((V1, of_v1));
         let v2 = self.lacks_v2().is_none().then_some((V2, V2));
         let speaks: Vec<_> = v1.into_iter().chain(v2).collect();
         if speaks.is_empty() {
@@ -311,6 +346,18 @@ impl Facts {
             own.prefix_len > 0 && same_subnet(own.address, gid.to_canonical(), own.prefix_len)
         };
         self.own_addresses().any(near).then_some(2)
+    }
+
+    /// Whether a port has a GID that would do for a connection from an address in its subnet.
+    fn may_have_gid(&self, device: &str, port: u8, kinds: u32) -> bool {
+        let interface = self.interfaces.first();
+        let may_do = |gid: &Gid| {
+            kinds & V2 != 0
+                && gid.kind.contains("v2")
+                && gid.interface.as_ref() == interface
+                && !gid.gid.is_unicast_link_local()
+        };
+        self.gids_of(device, port).iter().any(may_do)
     }
 
     /// The GID of a port that a connection takes.
@@ -572,24 +619,54 @@ fn route(facts: &Facts) -> Step {
     if let Some(step) = addressless(facts, interface) {
         return step;
     }
-    if !facts.is_routed() {
-        let detail = format!("directly over {interface}{from}");
-        return Step::new(name, Verdict::Pass, detail);
+    match facts.place() {
+        Place::Near => {
+            let detail = format!("directly over {interface}{from}");
+            Step::new(name, Verdict::Pass, detail)
+        }
+        Place::NearByRouter(gateway) => near_by_router(facts, interface, gateway),
+        Place::Unknown => {
+            let detail = format!("over {interface}; which address packets come from is not known");
+            Step::new(name, Verdict::Unknown, detail).advise(
+                "see `ip address` and `ip route get ADDRESS`: version 1 stays in the subnet of that \
+                 address",
+            )
+        }
+        Place::Far => {
+            let by = route.gateway.map_or_else(
+                || "to another subnet".to_string(),
+                |gateway| format!("by the router {gateway}"),
+            );
+            let detail = format!("over {interface}{from}, {by}");
+            match facts.lacks_v2() {
+                None => Step::new(name, Verdict::Warning, detail)
+                    .advise("only SMC-R version 2 leaves the subnet; both hosts need a common EID"),
+                Some((why, advice)) => Step::new(
+                    name,
+                    Verdict::Failure,
+                    format!("{detail}: version 1 stays in its IP subnet, and {why}"),
+                )
+                .advise(advice),
+            }
+        }
     }
-    let by = route.gateway.map_or_else(
-        || "to another subnet".to_string(),
-        |gateway| format!("by the router {gateway}"),
+}
+
+/// Version 1 compares subnets and asks for no route. Cards send its RDMA packets to the peer's Ethernet
+/// address: they arrive if both hosts are on one link, whatever the route says.
+fn near_by_router(facts: &Facts, interface: &str, gateway: IpAddr) -> Step {
+    let detail = format!(
+        "over {interface} by the router {gateway}, though the peer's address is in a subnet of {interface}"
     );
-    let detail = format!("over {interface}{from}, {by}");
+    let step = Step::new("route", Verdict::Warning, detail);
+    let one_link = "version 1 needs both hosts on one link";
     match facts.lacks_v2() {
-        None => Step::new(name, Verdict::Warning, detail)
-            .advise("only SMC-R version 2 leaves the subnet; both hosts need a common EID"),
-        Some((why, advice)) => Step::new(
-            name,
-            Verdict::Failure,
-            format!("{detail}: version 1 stays in its IP subnet, and {why}"),
-        )
-        .advise(advice),
+        None => step.advise(format!(
+            "{one_link}; across a router only version 2 works, with an EID that both have"
+        )),
+        Some((why, advice)) => step.advise(format!(
+            "{one_link}; across a router only version 2 works, and {why}: {advice}"
+        )),
     }
 }
 
@@ -722,6 +799,17 @@ fn gids(facts: &Facts, device: &str, port: u8) -> Step {
     let Some((version, kinds)) = lacks else {
         return Step::new(name, Verdict::Pass, found);
     };
+    // Whether one is in the subnet of an address that is not known, is not known.
+    let may_have = |(_, kinds): &(u32, u32)| facts.may_have_gid(device, port, *kinds);
+    if found.is_empty() && facts.source().is_none() && speaks.iter().any(may_have) {
+        let shown: Vec<_> = facts.gids_of(device, port).iter().map(show).collect();
+        let detail = format!(
+            "whether one is in the subnet of the connection is not known; {device}/{port} has {}",
+            shown.join(", ")
+        );
+        return Step::new(name, Verdict::Unknown, detail)
+            .advise("see step \"route\", and `ip address`");
+    }
     let (detail, advice) = no_gid(facts, device, port, *version, *kinds);
     if found.is_empty() {
         Step::new(name, Verdict::Failure, detail).advise(advice)
@@ -1085,6 +1173,80 @@ mod tests {
         // Without a router, another subnet is another one all the same.
         routed.route.as_mut().unwrap().gateway = None;
         assert_eq!(failed(&routed).0, "route");
+    }
+
+    #[test]
+    fn routers_to_the_own_subnet_are_no_refusal() {
+        let mut near = facts();
+        let gateway = Some("192.0.2.254".parse().unwrap());
+        near.route.as_mut().unwrap().gateway = gateway;
+        for (version_2, want) in [(false, "one that has"), (true, "both have")] {
+            near.system.smcr_v2 = version_2;
+            near.ueids = vec!["LAB-1".into(); usize::from(version_2)];
+            let report = judge(&near);
+            assert!(
+                report.good && report.conclusion.contains("can tell"),
+                "{report:?}"
+            );
+            let step = report.steps.iter().find(|step| step.name == "route");
+            let step = step.unwrap();
+            assert_eq!(step.verdict, Verdict::Warning, "{step:?}");
+            assert!(step.detail.contains("192.0.2.254"), "{step:?}");
+            assert!(step.advice.as_ref().unwrap().contains(want), "{step:?}");
+        }
+        // Version 2 alone, which cannot be spoken.
+        near.ueids.clear();
+        near.versions = Some(V2);
+        assert_eq!(failed(&near).0, "version");
+    }
+
+    /// A host with two subnets of IPv6 on one interface.
+    fn ipv6() -> Facts {
+        let mut facts = facts();
+        let own = |text: &str| Address {
+            ifindex: 2,
+            address: text.parse().unwrap(),
+            prefix_len: 64,
+        };
+        facts.address = Some("2001:db8:1::2".parse().unwrap());
+        facts.route.as_mut().unwrap().source = Some("2001:db8:1::1".parse().unwrap());
+        facts.addresses = vec![own("fe80::1"), own("2001:db8:1::1"), own("2001:db8:2::1")];
+        facts.gids[0].2[0].gid = "2001:db8:1::1".parse().unwrap();
+        facts
+    }
+
+    #[test]
+    fn clients_name_all_subnets_of_ipv6() {
+        let mut facts = ipv6();
+        assert_eq!(verdict(&facts, "route"), Verdict::Pass);
+        facts.address = Some("2001:db8:2::2".parse().unwrap());
+        assert_eq!(verdict(&facts, "route"), Verdict::Pass);
+        facts.route.as_mut().unwrap().gateway = Some("fe80::2".parse().unwrap());
+        assert_eq!(verdict(&facts, "route"), Verdict::Warning);
+        assert!(judge(&facts).good);
+        facts.address = Some("2001:db8:3::2".parse().unwrap());
+        assert_eq!(failed(&facts).0, "route");
+    }
+
+    #[test]
+    fn without_a_source_address_nobody_knows() {
+        for gateway in [None, Some("fe80::2".parse().unwrap())] {
+            let mut facts = ipv6();
+            let route = facts.route.as_mut().unwrap();
+            (route.source, route.gateway) = (None, gateway);
+            assert_eq!(verdict(&facts, "route"), Verdict::Unknown);
+            assert_eq!(verdict(&facts, "GID"), Verdict::Unknown);
+            let report = judge(&facts);
+            assert!(
+                report.good && report.conclusion.contains("as far as"),
+                "{report:?}"
+            );
+            // What does not depend on the address is known.
+            facts.gids[0].2[0].gid = "fe80::1".parse().unwrap();
+            assert_eq!(failed(&facts).0, "GID");
+            facts.gids[0].2[0].kind = "IB/RoCE v1".into();
+            assert_eq!(verdict(&facts, "GID"), Verdict::Pass);
+        }
     }
 
     #[test]
