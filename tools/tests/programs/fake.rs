@@ -15,6 +15,8 @@ pub(crate) type Damage = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
 pub(crate) struct Fake {
     /// What came with `execute`.
     pub(crate) executed: Vec<(&'static str, u8, Vec<u8>)>,
+    /// What `execute` refuses, with the error number.
+    pub(crate) refused: Vec<(&'static str, u8, i32)>,
     /// Applied to each message of an answer.
     pub(crate) damage: Option<Damage>,
 }
@@ -402,7 +404,11 @@ impl Source for Fake {
 
     fn execute(&mut self, family: &'static str, number: u8, bytes: &[u8]) -> Result<(), Error> {
         self.executed.push((family, number, bytes.to_vec()));
-        Ok(())
+        let mut refused = self.refused.iter();
+        match refused.find(|it| (it.0, it.1) == (family, number)) {
+            Some((_, _, errno)) => Err(Error::Kernel(*errno, None)),
+            None => Ok(()),
+        }
     }
 
     fn query(

@@ -9,7 +9,8 @@ use smc_tools::ctl::{self, Cli, Failure, Output};
 use smc_tools::netlink::{push_attribute, Error};
 use smc_tools::uapi::{GEN_FAMILY, OWN_FAMILY, PNET_FAMILY};
 
-fn run_on(source: &mut Fake, args: &str, width: Option<u16>) -> Result<String, Failure> {
+/// What is said, and whether all is well.
+fn outcome(source: &mut Fake, args: &str, width: Option<u16>) -> Result<(String, bool), Failure> {
     let cli =
         Cli::try_parse_from(std::iter::once("smcctl").chain(args.split_whitespace())).unwrap();
     let mut bytes = Vec::new();
@@ -19,8 +20,12 @@ fn run_on(source: &mut Fake, args: &str, width: Option<u16>) -> Result<String, F
         color: false,
         json: cli.json,
     };
-    ctl::run(&cli.command, source, &mut output)?;
-    Ok(String::from_utf8(bytes).unwrap())
+    let good = ctl::run(&cli.command, source, &mut output)?;
+    Ok((String::from_utf8(bytes).unwrap(), good))
+}
+
+fn run_on(source: &mut Fake, args: &str, width: Option<u16>) -> Result<String, Failure> {
+    outcome(source, args, width).map(|(text, _)| text)
 }
 
 fn run(args: &str, width: Option<u16>) -> String {
@@ -240,16 +245,8 @@ fn counters_again_and_again() {
 /// A rule that denies is found, and said.
 #[test]
 fn why_not() {
-    let cli = Cli::try_parse_from(["smcctl", "-j", "why", "198.51.100.1"]).unwrap();
-    let mut bytes = Vec::new();
-    let mut output = Output {
-        writer: &mut bytes,
-        width: None,
-        color: false,
-        json: true,
-    };
-    let good = ctl::run(&cli.command, &mut Fake::default(), &mut output).unwrap();
-    let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let (text, good) = outcome(&mut Fake::default(), "-j why 198.51.100.1", None).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["good"], good);
     let names: Vec<_> = value["steps"]
         .as_array()
@@ -352,4 +349,29 @@ fn settings_of_a_file() {
     assert_eq!(failure.exit_code(), 2);
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(run_on(&mut Fake::default(), &words, None).is_err());
+}
+
+/// Each line with what became of it: carried out, there already, refused.
+#[test]
+fn settings_of_a_file_as_json() {
+    let file = std::env::temp_dir().join(format!("smcctl-apply-json-{}", std::process::id()));
+    let lines = "# all\npnet flush\n\nueid add LAB-1   # there already\n  pnet add net1 -i eth0\nrules flush\n";
+    std::fs::write(&file, lines).unwrap();
+    let words = format!("apply {}", file.display());
+    let mut fake = Fake {
+        refused: vec![(GEN_FAMILY, 10, 17), (PNET_FAMILY, 2, 1)],
+        ..Fake::default()
+    };
+    let mut check = |args: &str, name: &str, is_good: bool| {
+        let (text, good) = outcome(&mut fake, args, Some(80)).unwrap();
+        assert_eq!(good, is_good, "{text}");
+        snapshot(name, &text.replace(&file.display().to_string(), "FILE"));
+        fake.executed.len()
+    };
+    assert_eq!(check(&format!("-j {words}"), "apply.json", false), 4);
+    assert_eq!(check(&words, "apply.txt", false), 8);
+    // Nothing more is asked of the kernel.
+    let dry = format!("-j {words} --dry-run");
+    assert_eq!(check(&dry, "apply_--dry-run.json", true), 8);
+    std::fs::remove_file(&file).unwrap();
 }
