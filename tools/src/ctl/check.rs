@@ -3,6 +3,7 @@
 //! `smcctl check`: what keeps this host from using SMC.
 
 use super::firewall::{self, ROCE_PORT};
+use super::iptables;
 use super::steps::{Report, Step, Verdict};
 use super::table::bytes;
 use super::{read_devices, Failure, Output};
@@ -70,6 +71,7 @@ fn steps(source: &mut dyn Source) -> Result<Vec<Step>, Error> {
     // Hardware keeps RoCE packets away from the firewall of the host.
     if devices.iter().any(|device| device.pci.is_none()) {
         steps.push(firewall());
+        steps.extend(iptables::steps());
     }
     steps.push(memory(&Group::read_all(source)?, sys::available_memory()));
     Ok(steps)
@@ -157,15 +159,14 @@ fn firewall() -> Step {
             ));
         }
         Ok(output) if !output.status.success() => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = crate::attr::text(said.lines().next().unwrap_or_default().as_bytes());
+            let said = firewall::first_line(&output.stderr);
             return Step::new(name, Verdict::Unknown, format!("nft: {said}"))
                 .advise("only root can read the rules of the firewall");
         }
         Ok(output) => output,
     };
     match serde_json::from_slice(&output.stdout) {
-        Ok(ruleset) => firewall::judge(&ruleset),
+        Ok(ruleset) => firewall::judge(&ruleset, &firewall::NFT),
         Err(error) => Step::new(name, Verdict::Unknown, format!("answer of nft: {error}")),
     }
 }

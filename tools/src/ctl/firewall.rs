@@ -11,6 +11,33 @@ use serde_json::{json, Value};
 
 /// Port of UDP that RoCE version 2 uses.
 pub(super) const ROCE_PORT: u64 = 4791;
+
+/// A program for rules.
+pub(super) struct Program {
+    /// The step about it.
+    pub(super) step: &'static str,
+    /// What its rules are called.
+    pub(super) rules: &'static str,
+    /// How they are listed.
+    pub(super) list: &'static str,
+    /// How one is added that lets RoCE packets in.
+    pub(super) add: &'static str,
+}
+
+/// The one whose lists are judged here.
+pub(super) const NFT: Program = Program {
+    step: "firewall",
+    rules: "nftables",
+    list: "nft list ruleset",
+    add: "nft add rule ... udp dport 4791 accept",
+};
+
+/// The first line of what a program says, fit to be shown.
+pub(super) fn first_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    crate::attr::text(said.lines().next().unwrap_or_default().as_bytes())
+}
+
 /// How many chains may call each other, which is the kernel's limit as well.
 const MAX_DEPTH: usize = 16;
 
@@ -399,7 +426,7 @@ fn few(list: &[String]) -> String {
 }
 
 /// Judges one chain, if there is something to say.
-fn judge_chain(items: &[Value], chain: &Value) -> Option<Step> {
+fn judge_chain(items: &[Value], chain: &Value, program: &Program) -> Option<Step> {
     let mut walk = Walk {
         items,
         accepts: Vec::new(),
@@ -413,8 +440,8 @@ fn judge_chain(items: &[Value], chain: &Value) -> Option<Step> {
         }
         _ => None,
     };
-    let name = "firewall";
-    let advice = format!("let it in, as with `nft add rule ... udp dport {ROCE_PORT} accept`");
+    let name = program.step;
+    let advice = format!("let it in, as with `{}`", program.add);
     match dropped {
         Some(place) if walk.accepts.is_empty() => {
             let (verdict, of_what) = concerns(chain);
@@ -435,23 +462,26 @@ fn judge_chain(items: &[Value], chain: &Value) -> Option<Step> {
                 few(&walk.drops)
             );
             let step = Step::new(name, Verdict::Warning, detail);
-            Some(step.advise("see `nft list ruleset`, for packets of the peers"))
+            Some(step.advise(format!("see `{}`, for packets of the peers", program.list)))
         }
     }
 }
 
-/// Judges what nft lists.
-pub(super) fn judge(ruleset: &Value) -> Step {
+/// Judges what a program lists, in the way of nft.
+pub(super) fn judge(ruleset: &Value, program: &Program) -> Step {
     let items = ruleset["nftables"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let chains = items.iter().map(|item| &item["chain"]);
     let steps = chains
         .filter(|chain| is_incoming(chain))
-        .filter_map(|chain| judge_chain(items, chain));
+        .filter_map(|chain| judge_chain(items, chain, program));
     steps.max_by_key(|step| step.verdict).unwrap_or_else(|| {
-        let detail = format!("nothing in nftables keeps UDP port {ROCE_PORT} out");
-        Step::new("firewall", Verdict::Pass, detail)
+        let detail = format!(
+            "nothing in {} keeps UDP port {ROCE_PORT} out",
+            program.rules
+        );
+        Step::new(program.step, Verdict::Pass, detail)
     })
 }
 
@@ -493,7 +523,7 @@ mod tests {
     }
 
     fn step(items: &[Value]) -> Step {
-        judge(&json!({ "nftables": items }))
+        judge(&json!({ "nftables": items }), &NFT)
     }
 
     fn verdict(items: &[Value]) -> Verdict {
@@ -568,7 +598,7 @@ mod tests {
     #[test]
     fn ports() {
         assert_eq!(verdict(&[]), Verdict::Pass);
-        assert_eq!(judge(&json!({"nftables": 7})).verdict, Verdict::Pass);
+        assert_eq!(judge(&json!({"nftables": 7}), &NFT).verdict, Verdict::Pass);
         assert_eq!(verdict(&[base("input", "accept")]), Verdict::Pass);
         assert_eq!(verdict(&[base("input", "drop")]), Verdict::Failure);
         let set = json!({"set": [22, {"range": [4000, 5000]}]});

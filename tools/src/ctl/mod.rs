@@ -5,6 +5,7 @@
 mod apply;
 mod check;
 mod firewall;
+mod iptables;
 pub mod own;
 pub mod selftest;
 pub mod status;
