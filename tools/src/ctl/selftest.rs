@@ -10,7 +10,7 @@ use super::steps::{Report, Step, Verdict};
 use super::table::bytes;
 use super::{Failure, Output};
 use crate::model::device::Device;
-use crate::model::group::Link;
+use crate::model::group::{Group, Link};
 use crate::model::stats::Stats;
 use crate::model::system::{self, PnetEntry, SystemInfo};
 use crate::netlink::{Error, Kernel, Source};
@@ -389,7 +389,7 @@ struct Outcome {
 fn send_and_compare(address: Ipv4Addr) -> Result<Outcome, Trouble> {
     let mut kernel = Kernel::new().map_err(asked)?;
     let before = Stats::read(&mut kernel).map_err(asked)?;
-    let links = Link::read_all(&mut kernel).map_err(asked)?;
+    let old = Link::read_all(&mut kernel).map_err(asked)?;
     let socket = socket().map_err(system("socket"))?;
     let peer = SocketAddr::from((address, PORT));
     socket.connect(&peer.into()).map_err(system("connect"))?;
@@ -437,17 +437,29 @@ fn send_and_compare(address: Ipv4Addr) -> Result<Outcome, Trouble> {
         Ok(written) => written.map_err(system("send"))?,
         Err(_) => return Err(trouble("a thread panicked", "report this")),
     }
+    let time = started.elapsed();
+    let here = smc_bpf::this_namespace().map_err(system("network namespace"))?;
+    let groups = Group::read_all(&mut kernel).map_err(asked)?;
+    let links = Link::read_all(&mut kernel).map_err(asked)?;
     Ok(Outcome {
-        time: started.elapsed(),
+        time,
         before,
         after: Stats::read(&mut kernel).map_err(asked)?,
-        links: of_new_groups(&links, Link::read_all(&mut kernel).map_err(asked)?),
+        links: of_own_groups(&old, &groups, here, links),
     })
 }
 
-/// The kernel's own module lists the groups of all namespaces, those of other connections too.
-fn of_new_groups(before: &[Link], mut links: Vec<Link>) -> Vec<Link> {
-    links.retain(|link| before.iter().all(|old| old.group != link.group));
+/// The links of the connection that was tried. The kernel's own module lists the groups of all namespaces,
+/// those of other connections too: new groups of this namespace, which nobody else knows, are meant. Some versions
+/// do not say in which namespace a group is.
+fn of_own_groups(old: &[Link], groups: &[Group], here: u64, mut links: Vec<Link>) -> Vec<Link> {
+    let elsewhere = |link: &Link| {
+        groups.iter().any(|group| {
+            group.id == link.group && group.net_cookie.is_some_and(|cookie| cookie != here)
+        })
+    };
+    let is_new = |link: &Link| old.iter().all(|old| old.group != link.group);
+    links.retain(|link| is_new(link) && !elsewhere(link));
     links
 }
 
@@ -651,11 +663,30 @@ mod tests {
     }
 
     #[test]
-    fn only_new_groups_prove_something() {
+    fn only_new_groups_of_the_own_namespace_prove_something() {
+        let group = |id: &str, net_cookie| Group {
+            id: id.into(),
+            net_cookie,
+            ..Group::default()
+        };
         let old = [link("00000100", "mlx5_0")];
-        let all = vec![link("00000100", "mlx5_0"), link("00000200", "rxe0")];
-        let links = of_new_groups(&old, all);
+        let all = || {
+            vec![
+                link("00000100", "mlx5_0"),
+                link("00000200", "rxe0"),
+                link("00000300", "mlx5_1"),
+            ]
+        };
+        // The third is somebody else's, and was made meanwhile.
+        let groups = [
+            group("00000100", Some(7)),
+            group("00000200", Some(7)),
+            group("00000300", Some(1)),
+        ];
+        let links = of_own_groups(&old, &groups, 7, all());
         assert_eq!(links, [link("00000200", "rxe0")]);
+        let silent = ["00000100", "00000200", "00000300"].map(|id| group(id, None));
+        assert_eq!(of_own_groups(&old, &silent, 7, all()).len(), 2);
         let wanted = |device: &str| SelftestArgs {
             device: Some(device.into()),
             port: 1,
