@@ -6,8 +6,9 @@
 //!
 //! When a device goes, [`DeviceUpcalls::removed`] is called first; then every transport that is
 //! still on it is shut down from here. Transports are the only ones that hold something of a
-//! device for longer than a call, so its removal waits for nobody else. A [`Device`] itself is
-//! only a name by then, and may be kept.
+//! device for longer than a call, so its removal waits for nobody else, but for a moment in which links
+//! are left in order ([`DeviceUpcalls::removed`]). A [`Device`] itself is only a name by then, and may
+//! be kept.
 
 use crate::{
     pnet::{self, PnetId, PORT_NAME},
@@ -56,7 +57,7 @@ const GIDS: u32 = 256;
 /// that lock and `rtnl_lock` in their own order, so that no method asks for the state of a port.
 pub(crate) trait DeviceUpcalls: Send + Sync {
     /// No new transport can be made on the device, and those there are will be shut down when
-    /// this returns.
+    /// this returns. It may take a second; the RDMA core waits, with what locks its caller holds.
     fn removed(&self, device: &Arc<Device>);
 
     /// There is another device, or packets go through a port again.

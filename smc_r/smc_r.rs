@@ -28,8 +28,9 @@
 //!    deferred_by}`, the accept queue, `Peers::list`
 //! 8. the locks of a transport, and of the device's driver
 //!
-//! Nothing is held while a peer is waited for; `Handshake::state` is while a gateway on the same link is
-//! asked for its address, a second at most.
+//! Nothing is held while a peer is waited for; but `Handshake::state` is while a gateway on the same link is
+//! asked for its address, and the locks of whoever removes a device are while links on it are left in
+//! order: a second at most.
 
 #![forbid(unsafe_code)]
 

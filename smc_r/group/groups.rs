@@ -347,8 +347,9 @@ impl Groups {
     /// Ends the links on a device that does not work any more. First none of them carries anything, so that
     /// no peer is told by one of them of the end of another.
     fn fail_links(&self, device: &Arc<Device>) {
-        self.for_each(|_, link| {
+        self.for_each(|group, link| {
             if link.path.is_of(device) {
+                group.note_disturbance();
                 link.fail();
             }
         });

@@ -78,7 +78,7 @@ impl Group {
         self.links()
             .filter(|link| flow.is_link_up(link.place) && !tried.has(link.place))
             .filter_map(|link| Some((peers.token(peer.slot, link.place)?, link)))
-            .min_by_key(|(_, link)| link.load())
+            .min_by_key(|(_, link)| (flow.is_doomed(link.place), link.load()))
             .map(|(token, link)| (link, token))
     }
 

@@ -137,8 +137,8 @@ impl Group {
         }
     }
 
-    /// Gives up a group whose first contact fell back, which both sides know, or failed. A failed
-    /// connection leaves a group alone that others use already. Process context.
+    /// Gives up a group whose first contact fell back, which both sides know, or failed. A connection that
+    /// fails when the first contact is over leaves the group alone. Process context.
     pub(crate) fn abandon(self: &Arc<Self>, agreed: bool) {
         let is_over = self.with_flow(|flow, _, _| {
             if agreed {
@@ -149,6 +149,9 @@ impl Group {
         if is_over {
             self.retire();
             self.release();
+        } else {
+            // Nobody waits for the outcome any more.
+            drop(self.waiters.lock().first.take());
         }
     }
 
@@ -249,7 +252,8 @@ impl Group {
     }
 
     fn first_contact_over(self: &Arc<Self>, result: LinkResult) {
-        if matches!(result, LinkResult::Up) {
+        // It may have been given up in the meantime.
+        if matches!(result, LinkResult::Up) && self.is_usable() {
             self.announced.store(1, Relaxed);
             events::group_added(self);
             let flow = |link: &Link| self.flow.lock().flow.is_link_up(link.place);

@@ -63,9 +63,14 @@ impl Group {
         self.with_flow(|flow, _, now| flow.handle_link_failed(link, now));
     }
 
+    /// What becomes of first contacts from now on may be due to our own end.
+    pub(super) fn note_disturbance(&self) {
+        self.disturbed.store(1, Relaxed);
+    }
+
     /// Our own end of a link is gone. Any context.
     pub(crate) fn link_lost(self: &Arc<Self>, link: LinkIx) {
-        self.disturbed.store(1, Relaxed);
+        self.note_disturbance();
         self.link_failed(link);
     }
 
@@ -80,7 +85,7 @@ impl Group {
     /// The port of a link went down. Where there is another link, that carries on. Else a short
     /// interruption is ridden out, as TCP does; a longer one ends the link.
     pub(crate) fn port_down(self: &Arc<Self>, link: &Link) {
-        self.disturbed.store(1, Relaxed);
+        self.note_disturbance();
         let has_other = {
             let guard = self.flow.lock();
             LinkIx::all().any(|other| other != link.place && guard.flow.is_link_up(other))

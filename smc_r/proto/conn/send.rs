@@ -268,7 +268,7 @@ impl Conn {
     }
 
     /// Holds everything back but an abort and the beginning of a failover, until told otherwise or the
-    /// peer has moved the connection to another link: see [`Event::Hold`](crate::llc_flow::Event::Hold).
+    /// peer has moved the connection to another link. See [`Event::Hold`](crate::llc_flow::Event::Hold).
     pub fn set_held(&mut self, on: bool) {
         self.paused = on;
     }

@@ -80,7 +80,8 @@ impl Watch {
         if !self.is_on() {
             return None;
         }
-        let awaited = self.limit != 0 && conn.is_sending();
+        // What we hold back ourselves is not the peer's fault.
+        let awaited = self.limit != 0 && conn.is_sending() && !conn.paused;
         Since::update(&mut self.sending, awaited, conn.sent_mark(), now);
         let awaited = self.tcp_ended && conn.is_end_awaited();
         Since::update(&mut self.ending, awaited, conn.received.total, now);

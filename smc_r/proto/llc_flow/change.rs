@@ -983,6 +983,7 @@ impl Flow {
             place.stage = Stage::Leaving;
             place.probe = None;
         }
+        self.drains &= !link.bit();
         self.end_rest(link);
         self.event(Event::LinkDown(link, reason));
     }
@@ -992,6 +993,7 @@ impl Flow {
         if let Some(place) = self.links.get_mut(link.get()) {
             *place = None;
         }
+        self.drains &= !link.bit();
         self.end_rest(link);
         self.forget |= link.bit();
         self.reassess();

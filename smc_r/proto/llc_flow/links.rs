@@ -479,7 +479,13 @@ impl Flow {
     /// has to show that it works. False if there is none for them: all others are to be deleted too.
     pub fn delete_link(&mut self, link: LinkIx, now: Time) -> bool {
         self.clock = now;
-        if !self.is_link_up(link) || self.stand_in(link).is_none() {
+        if !self.is_link_up(link) {
+            return false;
+        }
+        if self.is_doomed(link) {
+            return true;
+        }
+        if self.stand_in(link).is_none() {
             return false;
         }
         self.drains |= link.bit();
@@ -494,14 +500,14 @@ impl Flow {
     }
 
     /// True if the link is going to be deleted, whoever wanted it.
-    fn is_doomed(&self, link: LinkIx) -> bool {
+    pub fn is_doomed(&self, link: LinkIx) -> bool {
         let number = self.link_number(link);
         let is_it = |wanted: LinkNum| Some(wanted) == number;
         let change = self
             .change
             .filter(|change| matches!(change.step, Step::Delete(_)));
         self.drains & link.bit() != 0
-            || self.is_coming_to_rest(link)
+            || self.is_resting(link)
             || self.wishes.iter().any(|wish| is_it(wish.number))
             || self.asks.iter().flatten().any(|ask| is_it(ask.wish.number))
             || change.is_some_and(|change| is_it(change.number))
@@ -521,7 +527,7 @@ impl Flow {
 
     /// A link works: those which it can stand in for go, as soon as they are at rest.
     fn drain_in_favour_of(&mut self, works: LinkIx, now: Time) {
-        if self.drains & works.bit() != 0 || self.is_coming_to_rest(works) {
+        if self.is_doomed(works) {
             return;
         }
         let drains = core::mem::take(&mut self.drains);
@@ -675,6 +681,7 @@ impl Flow {
             }
         }
         self.lose_exchanges(link, now);
+        self.review_rest(now);
         self.go_on_draining(now);
         self.go_on(now);
     }

@@ -473,7 +473,7 @@ pub struct Flow {
     attempts: u32,
     /// Links that somebody here wants deleted, as soon as another one has shown that it works.
     drains: u16,
-    /// And those that did not have to wait for that any more.
+    /// And those of which one has: they come to rest, then they go.
     rest: Option<Rest>,
     /// Places of links whose keys [`PeerTable`](crate::group::PeerTable) has yet to forget.
     forget: u16,
@@ -622,7 +622,9 @@ impl Flow {
         if !self.is_usable() {
             return None;
         }
-        self.active().min_by_key(|link| load(*link))
+        // Those that are about to go are better than none.
+        self.active()
+            .min_by_key(|link| (self.is_doomed(*link), load(*link)))
     }
 
     /// From which link to which a connection should move, so that the load is spread evenly: none
@@ -631,8 +633,9 @@ impl Flow {
         if !self.is_usable() {
             return None;
         }
-        let least = self.active().min_by_key(|link| load(*link))?;
-        let most = self.active().max_by_key(|link| load(*link))?;
+        let staying = || self.active().filter(|link| !self.is_doomed(*link));
+        let least = staying().min_by_key(|link| load(*link))?;
+        let most = staying().max_by_key(|link| load(*link))?;
         (load(most) > load(least).saturating_add(1)).then_some((most, least))
     }
 

@@ -34,20 +34,24 @@ const QUIET: Millis = 20;
 /// Between one TEST LINK and the next.
 const PAUSE: Millis = 5;
 
-/// How long connections stay held when the peer has heard that the link is deleted: it moves them then.
+/// How long connections stay held when the last of the links is out of use. A client of Linux moves its
+/// connections just after its answer to DELETE LINK.
 const AFTERWARDS: Millis = 200;
 
-/// How long they are held at most.
+/// How long they are held at most, if the exchange does not come to its end.
 const HELD_MAX: Millis = 3_000;
 
-/// Links that come to rest.
+/// Links that are deleted in this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rest {
-    /// They are deleted as soon as they are at rest, and at this time anyway.
+    /// Those that come to rest.
     links: u16,
-    until: Time,
-    /// The driver has done its part.
+    /// Those that are at rest, or were not waited for any longer.
+    going: u16,
+    /// The driver holds the connections.
     held: bool,
+    /// Nothing is waited for any longer.
+    until: Time,
     /// When to test next.
     test_at: Time,
     /// When connections go on.
@@ -55,22 +59,37 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    fn has(&self, link: LinkIx) -> bool {
-        self.links & link.bit() != 0
+    fn all(&self) -> u16 {
+        self.links | self.going
+    }
+
+    /// The link is out of it. Connections are held no longer than until then if it was the last one.
+    fn remove(&mut self, link: LinkIx, free_at: Time) {
+        let before = self.all();
+        self.links &= !link.bit();
+        self.going &= !link.bit();
+        if before != 0 && self.all() == 0 && free_at < self.free_at {
+            self.free_at = free_at;
+        }
     }
 }
 
 impl Flow {
-    /// Links that are going to be deleted.
+    /// These links are going to be deleted.
     pub(super) fn begin_rest(&mut self, links: u16, now: Time) {
-        let links = links | self.rest.map_or(0, |rest| rest.links);
-        if links == 0 {
+        let before = self.rest;
+        let known = before.map_or(0, |rest| rest.all());
+        let active = LinkIx::all().filter(|link| self.is_active(*link));
+        let active = active.fold(0, |set, link| set | link.bit());
+        let new = links & active & !known;
+        if new == 0 {
             return;
         }
         self.rest = Some(Rest {
-            links,
-            until: now.after(PATIENCE),
+            links: new | before.map_or(0, |rest| rest.links),
+            going: before.map_or(0, |rest| rest.going),
             held: false,
+            until: now.after(PATIENCE),
             test_at: now,
             free_at: now.after(HELD_MAX),
         });
@@ -79,7 +98,12 @@ impl Flow {
 
     /// Whether the link is waited for to come to rest.
     pub fn is_coming_to_rest(&self, link: LinkIx) -> bool {
-        self.rest.is_some_and(|rest| rest.has(link))
+        self.rest.is_some_and(|rest| rest.links & link.bit() != 0)
+    }
+
+    /// Whether the link is on its way out, at rest or not.
+    pub(super) fn is_resting(&self, link: LinkIx) -> bool {
+        self.rest.is_some_and(|rest| rest.all() & link.bit() != 0)
     }
 
     /// The answer to [`Event::Hold`].
@@ -96,8 +120,8 @@ impl Flow {
             return;
         };
         rest.test_at = now.after(PAUSE);
-        let rest = *rest;
-        for link in LinkIx::all().filter(|link| rest.has(*link)) {
+        let links = rest.links;
+        for link in LinkIx::all().filter(|link| links & link.bit() != 0) {
             self.probe(link, now);
         }
     }
@@ -105,8 +129,9 @@ impl Flow {
     /// The answer to a TEST LINK came, which was sent at that time.
     pub(super) fn rest_tested(&mut self, at: LinkIx, since: Time, now: Time) {
         let last_data = self.link(at).map_or(now, |link| link.last_data);
+        let is_coming = self.is_coming_to_rest(at);
         match &mut self.rest {
-            Some(rest) if rest.has(at) && rest.held => {
+            Some(rest) if is_coming && rest.held => {
                 if last_data.after(QUIET) <= since {
                     self.delete_rested(at.bit(), now);
                 } else {
@@ -121,12 +146,14 @@ impl Flow {
         let Some(rest) = self.rest else {
             return;
         };
-        if rest.until <= now {
+        if rest.links != 0 && rest.until <= now {
             self.delete_rested(rest.links, now);
-        } else if rest.held && rest.test_at <= now {
+        } else if rest.links != 0 && rest.held && rest.test_at <= now {
             self.test_rest(now);
         }
-        if rest.free_at <= now {
+        // It may have changed.
+        let is_over = self.rest.is_some_and(|rest| rest.free_at <= now);
+        if is_over && self.events.room() != 0 {
             self.rest = None;
             self.event(Event::Resume);
         }
@@ -134,20 +161,28 @@ impl Flow {
 
     pub(super) fn rest_deadline(&self) -> Option<Time> {
         let rest = self.rest?;
-        let waits = rest.links != 0;
         let probed = |link: LinkIx| self.link(link).is_some_and(|link| link.probe.is_some());
-        let tests = LinkIx::all().any(|link| rest.has(link) && !probed(link));
-        let first = earlier(Some(rest.free_at), waits.then_some(rest.until));
-        earlier(first, (rest.held && tests).then_some(rest.test_at))
+        let tests =
+            rest.held && LinkIx::all().any(|link| self.is_coming_to_rest(link) && !probed(link));
+        let first = earlier(Some(rest.free_at), (rest.links != 0).then_some(rest.until));
+        earlier(first, tests.then_some(rest.test_at))
     }
 
     /// The link carries nothing any more.
     pub(super) fn end_rest(&mut self, link: LinkIx) {
         let free_at = self.clock.after(AFTERWARDS);
         if let Some(rest) = &mut self.rest {
-            rest.links &= !link.bit();
-            if rest.links == 0 && free_at < rest.free_at {
-                rest.free_at = free_at;
+            rest.remove(link, free_at);
+        }
+    }
+
+    /// Links that nothing can take the place of stay after all.
+    pub(super) fn review_rest(&mut self, now: Time) {
+        for link in LinkIx::all() {
+            if self.is_resting(link) && self.other_carrier(link).is_none() {
+                if let Some(rest) = &mut self.rest {
+                    rest.remove(link, now);
+                }
             }
         }
     }
@@ -155,6 +190,7 @@ impl Flow {
     fn delete_rested(&mut self, links: u16, now: Time) {
         if let Some(rest) = &mut self.rest {
             rest.links &= !links;
+            rest.going |= links;
         }
         for link in LinkIx::all().filter(|link| links & link.bit() != 0) {
             let Some(number) = self.link_number(link).filter(|_| self.is_active(link)) else {
@@ -171,6 +207,7 @@ impl Flow {
                 self.ask(wish, false, now);
             }
         }
+        self.review_rest(now);
         self.go_on(now);
     }
 }

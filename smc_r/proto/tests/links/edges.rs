@@ -506,6 +506,26 @@ fn a_link_that_never_comes_to_rest_goes_all_the_same() {
     }
 }
 
+/// The stand-in fails while a link comes to rest: it stays, and connections go on over it.
+#[test]
+fn a_link_at_rest_stays_if_it_is_the_last() {
+    for setup in versions(Setup::TWO) {
+        for host in 0..2 {
+            for wait in [3, 30] {
+                let mut world = settled(setup);
+                drained_under_load(&mut world, host, wait);
+                let qp = world.qp_of(host, place(0)).unwrap();
+                world.fail(host, qp);
+                world.run_until(world.now + 1_000);
+                checked(&mut world);
+                assert!(!world.hosts[host].flow.is_over(), "{:#?}", world.log);
+                assert!(world.hosts[host].flow.is_link_up(place(1)));
+                assert!(!world.hosts[host].held, "{:#?}", world.log);
+            }
+        }
+    }
+}
+
 /// What is said of connections while a link goes: they are held in front of it, and go on after it.
 #[test]
 fn connections_are_held_while_a_link_goes() {

@@ -163,6 +163,8 @@ pub struct Host {
     pub refused: BTreeSet<u16>,
     /// No send slot is free for LLC messages.
     full: bool,
+    /// Its connections are held.
+    pub held: bool,
     /// How many messages that brought keys were put back.
     pub put_back: usize,
     pub waiting: BTreeSet<u16>,
@@ -255,6 +257,7 @@ impl World {
                 confirmed: BTreeSet::new(),
                 refused: BTreeSet::new(),
                 full: false,
+                held: false,
                 put_back: 0,
                 waiting: BTreeSet::new(),
                 deleted: BTreeSet::new(),
@@ -520,6 +523,7 @@ impl World {
     }
 
     fn hold_streams(&mut self, h: usize, on: bool) {
+        self.hosts[h].held = on;
         for stream in &mut self.hosts[h].streams {
             stream.conn.set_held(on);
         }
