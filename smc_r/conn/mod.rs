@@ -623,13 +623,12 @@ pub(crate) fn resume(sk: &SocketRef) {
     with(sk, |_| ((), Events::default()));
 }
 
-/// Holds a connection for which the peer sends over one of these links. Process context.
+/// Holds a connection that has to do with one of these links. Process context.
 pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
     with(sk, |connection| {
-        let used = connection.heard_on.unwrap_or(connection.link.place);
-        if links(used) {
-            connection.core.set_held(true);
-        }
+        let ours = connection.link.place;
+        let theirs = connection.heard_on.unwrap_or(ours);
+        connection.core.set_held(links(theirs), links(ours));
         ((), Events::default())
     });
 }
@@ -637,7 +636,7 @@ pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
 /// A connection that was held goes on. Process context.
 pub(crate) fn go_on(sk: &SocketRef) {
     with(sk, |connection| {
-        connection.core.set_held(false);
+        connection.core.set_held(false, false);
         ((), Events::default())
     });
 }

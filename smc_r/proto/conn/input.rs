@@ -85,7 +85,7 @@ impl Conn {
         }
         let ahead = cdc.seq.wrapping_sub(self.rx_seq);
         if cdc.prod_flags.failover {
-            self.paused = false;
+            self.held_for_peer = false;
             // Only says what was sent last; anything missing here is lost, or late.
             if ahead == 0 || ahead >= 0x8000 {
                 return events;
@@ -174,6 +174,7 @@ impl Conn {
     /// What was not confirmed is going to be sent again, after a validation of what was.
     pub fn handle_failover(&mut self) -> Events {
         self.undo = None;
+        self.held_for_us = false;
         let free = self.ring_free();
         self.down = false;
         let lost = self.flight.iter().filter_map(|r| r.urgent).last();

@@ -353,7 +353,8 @@ pub struct Conn {
     held: Option<Cdc>,
     several_links: bool,
     /// See [`Conn::set_held`].
-    paused: bool,
+    held_for_peer: bool,
+    held_for_us: bool,
     rx_fin: Fin,
     /// The peer has said, before anything failed, that it had sent everything. Linux says so as well where
     /// it gives up the rest, as at the end of a process; then, as a rule, it says that it is blocked, too.
@@ -456,7 +457,8 @@ impl Conn {
             awaited: overtaken::Awaited::NONE,
             held: None,
             several_links: false,
-            paused: false,
+            held_for_peer: false,
+            held_for_us: false,
             rx_fin: Fin::None,
             whole: false,
             peer_blocked: false,

@@ -267,10 +267,18 @@ impl Conn {
         }
     }
 
-    /// Holds everything back but an abort and the beginning of a failover, until told otherwise or the
-    /// peer has moved the connection to another link. See [`Event::Hold`](crate::llc_flow::Event::Hold).
-    pub fn set_held(&mut self, on: bool) {
-        self.paused = on;
+    /// Holds everything back but an abort and the beginning of a failover: while the peer sends over a link
+    /// that is about to go, until it has moved the connection, and while we do, until we have. See
+    /// [`Event::Hold`](crate::llc_flow::Event::Hold).
+    pub fn set_held(&mut self, for_peer: bool, for_us: bool) {
+        self.held_for_peer = for_peer;
+        self.held_for_us = for_us;
+    }
+
+    /// Whether anything is held back.
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        self.held_for_peer || self.held_for_us
     }
 
     /// Lets go what a cork holds back at the moment.
@@ -290,7 +298,7 @@ impl Conn {
         if self.tx.validate {
             return Some(self.emit_validation());
         }
-        if self.paused && self.want != Fin::Abort {
+        if self.is_held() && self.want != Fin::Abort {
             return None;
         }
         let plan = self.plan()?;

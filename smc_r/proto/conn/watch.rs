@@ -81,7 +81,7 @@ impl Watch {
             return None;
         }
         // What we hold back ourselves is not the peer's fault.
-        let awaited = self.limit != 0 && conn.is_sending() && !conn.paused;
+        let awaited = self.limit != 0 && conn.is_sending() && !conn.is_held();
         Since::update(&mut self.sending, awaited, conn.sent_mark(), now);
         let awaited = self.tcp_ended && conn.is_end_awaited();
         Since::update(&mut self.ending, awaited, conn.received.total, now);

@@ -4,9 +4,10 @@
 //!
 //! Whoever moves a connection to another link sends again what is not confirmed (RFC 7609 section
 //! 4.6.1). Linux does so while its queue pair still works: confirmations that come in afterwards free
-//! parts of its send buffer which it has yet to send again, and the program overwrites them. Therefore
-//! the connections that the peer sends for over the link are held: they write nothing and make no room,
-//! so that the peer soon has nothing to write either. The link is at rest when nothing comes any more, and
+//! parts of its send buffer which it has yet to send again, and the program overwrites them. And it takes
+//! a message for lost that our failover validation overtakes on the other link. Therefore the connections
+//! that either side sends for over the link are held: they write nothing and make no room, so that the
+//! peer soon has nothing to write either. The link is at rest when nothing comes any more, and
 //! a TEST LINK goes there and back: what came before is confirmed then. That may not happen, and is not
 //! waited for long.
 

@@ -571,32 +571,42 @@ fn all_links_fail() {
 }
 
 #[test]
-fn a_held_connection_says_nothing_until_the_peer_has_moved_it() {
-    let mut rig = Rig::new(64, 0);
-    rig.conn.set_nodelay(true);
-    rig.conn.set_held(true);
-    rig.send(20);
-    rig.nothing_due();
-    // Where it moves itself, it says so, and no more.
-    let _ = rig.conn.handle_failover();
-    assert!(rig.post().cdc.prod_flags.failover);
-    rig.nothing_due();
+fn a_held_connection_says_nothing_until_both_have_moved_it() {
     let moved = Cdc {
         prod_flags: F,
         ..Cdc::default()
     };
-    assert_eq!(rig.handle(&moved).violation, None);
-    assert_eq!(rig.post().data_len(), 20);
-    rig.conn.set_held(true);
-    rig.send(1);
-    rig.nothing_due();
-    rig.conn.set_held(false);
-    assert_eq!(rig.posts().len(), 1);
-    // An abort is not held back.
-    rig.conn.set_held(true);
-    let _ = rig.conn.abort();
-    let posts = rig.posts();
-    assert!(posts.len() == 1 && posts[0].cdc.state_flags.aborted);
+    for peer_first in [true, false] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_nodelay(true);
+        rig.conn.set_held(true, true);
+        rig.send(20);
+        rig.nothing_due();
+        if peer_first {
+            assert_eq!(rig.handle(&moved).violation, None);
+            rig.nothing_due();
+        }
+        // Where it moves itself, it says so.
+        let _ = rig.conn.handle_failover();
+        let mut posts = rig.posts();
+        assert!(posts[0].cdc.prod_flags.failover);
+        if !peer_first {
+            assert_eq!(posts.len(), 1);
+            assert_eq!(rig.handle(&moved).violation, None);
+            posts.extend(rig.posts());
+        }
+        assert_eq!((posts.len(), posts[1].data_len()), (2, 20));
+        rig.conn.set_held(true, false);
+        rig.send(1);
+        rig.nothing_due();
+        rig.conn.set_held(false, false);
+        assert_eq!(rig.posts().len(), 1);
+        // An abort is not held back.
+        rig.conn.set_held(true, true);
+        let _ = rig.conn.abort();
+        let posts = rig.posts();
+        assert!(posts.len() == 1 && posts[0].cdc.state_flags.aborted);
+    }
 }
 
 #[test]

@@ -525,7 +525,7 @@ impl World {
     fn hold_streams(&mut self, h: usize, on: bool) {
         self.hosts[h].held = on;
         for stream in &mut self.hosts[h].streams {
-            stream.conn.set_held(on);
+            stream.conn.set_held(on, on);
         }
     }
 
