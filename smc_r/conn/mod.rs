@@ -626,6 +626,10 @@ pub(crate) fn resume(sk: &SocketRef) {
 /// Holds a connection that has to do with one of these links. Process context.
 pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
     with(sk, |connection| {
+        let to = connection.next.as_ref().map(|next| next.seat.place);
+        if to.is_some_and(&links) {
+            connection.next = None;
+        }
         let ours = connection.link.place;
         let theirs = connection.heard_on.unwrap_or(ours);
         connection.core.set_held(links(theirs), links(ours));

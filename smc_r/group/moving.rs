@@ -125,7 +125,7 @@ impl Group {
         {
             let guard = self.flow.lock();
             LinkIx::all()
-                .filter(|link| guard.flow.is_coming_to_rest(*link))
+                .filter(|link| guard.flow.is_resting(*link))
                 .for_each(|link| links.add(link));
         }
         self.for_each_connection(|sk| conn::hold(sk, |link| links.has(link)));

@@ -151,7 +151,7 @@ impl Group {
             self.release();
         } else {
             // Nobody waits for the outcome any more.
-            drop(self.waiters.lock().first.take());
+            let _first = self.waiters.lock().first.take();
         }
     }
 

@@ -984,7 +984,10 @@ impl Flow {
             place.probe = None;
         }
         self.drains &= !link.bit();
-        self.end_rest(link);
+        match reason {
+            DownReason::Local => self.leave_rest(link),
+            _ => self.end_rest(link),
+        }
         self.event(Event::LinkDown(link, reason));
     }
 

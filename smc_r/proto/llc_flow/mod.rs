@@ -250,7 +250,7 @@ pub enum Event {
     LinkDown(LinkIx, DownReason),
     /// The driver destroys the queue pair of this link.
     LinkGone(LinkIx),
-    /// Connections for which either side sends over a link that [comes to rest](Flow::is_coming_to_rest) are
+    /// Connections for which either side sends over a link that [is at rest or comes to it](Flow::is_resting) are
     /// held ([`Conn::set_held`](crate::conn::Conn::set_held)). The answer is
     /// [`Flow::connections_held`].
     Hold,

@@ -35,7 +35,7 @@ const QUIET: Millis = 20;
 /// Between one TEST LINK and the next.
 const PAUSE: Millis = 5;
 
-/// How long connections stay held when the last of the links is out of use. A client of Linux moves its
+/// How long connections stay held when the last of the links is gone. A client of Linux moves its
 /// connections just after its answer to DELETE LINK.
 const AFTERWARDS: Millis = 200;
 
@@ -49,8 +49,10 @@ pub(super) struct Rest {
     links: u16,
     /// Those that are at rest, or were not waited for any longer.
     going: u16,
-    /// The driver holds the connections.
-    held: bool,
+    /// Server: those that are out of use here, while the client has yet to say so.
+    leaving: u16,
+    /// Since when the driver holds the connections.
+    held: Option<Time>,
     /// Nothing is waited for any longer.
     until: Time,
     /// When to test next.
@@ -61,7 +63,7 @@ pub(super) struct Rest {
 
 impl Rest {
     fn all(&self) -> u16 {
-        self.links | self.going
+        self.links | self.going | self.leaving
     }
 
     /// The link is out of it. Connections are held no longer than until then if it was the last one.
@@ -69,6 +71,7 @@ impl Rest {
         let before = self.all();
         self.links &= !link.bit();
         self.going &= !link.bit();
+        self.leaving &= !link.bit();
         if before != 0 && self.all() == 0 && free_at < self.free_at {
             self.free_at = free_at;
         }
@@ -89,7 +92,8 @@ impl Flow {
         self.rest = Some(Rest {
             links: new | before.map_or(0, |rest| rest.links),
             going: before.map_or(0, |rest| rest.going),
-            held: false,
+            leaving: before.map_or(0, |rest| rest.leaving),
+            held: None,
             until: now.after(PATIENCE),
             test_at: now,
             free_at: now.after(HELD_MAX),
@@ -98,12 +102,12 @@ impl Flow {
     }
 
     /// Whether the link is waited for to come to rest.
-    pub fn is_coming_to_rest(&self, link: LinkIx) -> bool {
+    fn is_coming_to_rest(&self, link: LinkIx) -> bool {
         self.rest.is_some_and(|rest| rest.links & link.bit() != 0)
     }
 
-    /// Whether the link is on its way out, at rest or not.
-    pub(super) fn is_resting(&self, link: LinkIx) -> bool {
+    /// Whether the link is on its way out, at rest or not yet.
+    pub fn is_resting(&self, link: LinkIx) -> bool {
         self.rest.is_some_and(|rest| rest.all() & link.bit() != 0)
     }
 
@@ -111,7 +115,7 @@ impl Flow {
     pub fn connections_held(&mut self, now: Time) {
         self.clock = now;
         if let Some(rest) = &mut self.rest {
-            rest.held = true;
+            rest.held = Some(now);
         }
         self.test_rest(now);
     }
@@ -132,7 +136,7 @@ impl Flow {
         let last_data = self.link(at).map_or(now, |link| link.last_data);
         let is_coming = self.is_coming_to_rest(at);
         match &mut self.rest {
-            Some(rest) if is_coming && rest.held => {
+            Some(rest) if is_coming && rest.held.is_some_and(|held| held <= since) => {
                 if last_data.after(QUIET) <= since {
                     self.delete_rested(at.bit(), now);
                 } else {
@@ -144,12 +148,13 @@ impl Flow {
     }
 
     pub(super) fn check_rest(&mut self, now: Time) {
+        self.review_rest(now);
         let Some(rest) = self.rest else {
             return;
         };
         if rest.links != 0 && rest.until <= now {
             self.delete_rested(rest.links, now);
-        } else if rest.links != 0 && rest.held && rest.test_at <= now {
+        } else if rest.links != 0 && rest.held.is_some() && rest.test_at <= now {
             self.test_rest(now);
         }
         // It may have changed.
@@ -163,13 +168,13 @@ impl Flow {
     pub(super) fn rest_deadline(&self) -> Option<Time> {
         let rest = self.rest?;
         let probed = |link: LinkIx| self.link(link).is_some_and(|link| link.probe.is_some());
-        let tests =
-            rest.held && LinkIx::all().any(|link| self.is_coming_to_rest(link) && !probed(link));
+        let tests = rest.held.is_some()
+            && LinkIx::all().any(|link| self.is_coming_to_rest(link) && !probed(link));
         let first = earlier(Some(rest.free_at), (rest.links != 0).then_some(rest.until));
         earlier(first, tests.then_some(rest.test_at))
     }
 
-    /// The link carries nothing any more.
+    /// The link carries nothing any more, because it has failed or the peer has deleted it.
     pub(super) fn end_rest(&mut self, link: LinkIx) {
         let free_at = self.clock.after(AFTERWARDS);
         if let Some(rest) = &mut self.rest {
@@ -177,10 +182,21 @@ impl Flow {
         }
     }
 
+    /// Server: the link carries nothing any more, and the client has yet to hear of it.
+    pub(super) fn leave_rest(&mut self, link: LinkIx) {
+        if let Some(rest) = &mut self.rest {
+            let left = link.bit() & (rest.links | rest.going);
+            rest.links &= !left;
+            rest.going &= !left;
+            rest.leaving |= left;
+        }
+    }
+
     /// Links that nothing can take the place of stay after all.
     pub(super) fn review_rest(&mut self, now: Time) {
         for link in LinkIx::all() {
-            if self.is_resting(link) && self.other_carrier(link).is_none() {
+            let stays = self.is_active(link) && self.other_carrier(link).is_none();
+            if stays && self.is_resting(link) {
                 if let Some(rest) = &mut self.rest {
                     rest.remove(link, now);
                 }

@@ -541,8 +541,8 @@ fn connections_are_held_while_a_link_goes() {
     assert_eq!(client.events(), []);
     client.answer_test(LinkIx::FIRST);
     assert_eq!(client.events(), [Event::Hold]);
-    assert!(client.flow.is_coming_to_rest(second));
-    assert!(!client.flow.is_coming_to_rest(LinkIx::FIRST));
+    assert!(client.flow.is_resting(second));
+    assert!(!client.flow.is_resting(LinkIx::FIRST));
     // Nothing is asked before they are held.
     assert_eq!(client.sends(), []);
     client.flow.connections_held(at(50));
