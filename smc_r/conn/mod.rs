@@ -623,7 +623,7 @@ pub(crate) fn resume(sk: &SocketRef) {
     with(sk, |_| ((), Events::default()));
 }
 
-/// Holds a connection that has to do with one of these links. Process context.
+/// Holds a connection that has to do with one of these links, and lets another one go on. Process context.
 pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
     with(sk, |connection| {
         let to = connection.next.as_ref().map(|next| next.seat.place);
@@ -633,14 +633,6 @@ pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
         let ours = connection.link.place;
         let theirs = connection.heard_on.unwrap_or(ours);
         connection.core.set_held(links(theirs), links(ours));
-        ((), Events::default())
-    });
-}
-
-/// A connection that was held goes on. Process context.
-pub(crate) fn go_on(sk: &SocketRef) {
-    with(sk, |connection| {
-        connection.core.set_held(false, false);
         ((), Events::default())
     });
 }

@@ -119,7 +119,7 @@ impl Group {
         self.for_each_connection(|sk| conn::leave(sk, &link));
     }
 
-    /// Keeps the connections quiet for which the peer sends over links that come to rest.
+    /// Keeps the connections quiet that have to do with links that are at rest, or come to it.
     pub(super) fn hold_connections(self: &Arc<Self>) {
         let mut links = LinkSet::default();
         {

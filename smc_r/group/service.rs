@@ -140,13 +140,7 @@ impl Group {
     /// Gives up a group whose first contact fell back, which both sides know, or failed. A connection that
     /// fails when the first contact is over leaves the group alone. Process context.
     pub(crate) fn abandon(self: &Arc<Self>, agreed: bool) {
-        let is_over = self.with_flow(|flow, _, _| {
-            if agreed {
-                flow.disown();
-            }
-            agreed || flow.abandon()
-        });
-        if is_over {
+        if self.with_flow(|flow, _, _| flow.abandon(agreed)) {
             self.retire();
             self.release();
         } else {
@@ -238,7 +232,7 @@ impl Group {
             Event::LinkDown(link, reason) => self.link_down(link, reason),
             Event::LinkGone(link) => self.link_gone(link),
             Event::Hold => self.hold_connections(),
-            Event::Resume => self.for_each_connection(conn::go_on),
+            Event::Resume => self.for_each_connection(|sk| conn::hold(sk, |_| false)),
             Event::LinkWanted => self.offer_port(),
             Event::Down(reason) => {
                 self.log_down(reason);

@@ -125,6 +125,11 @@ impl LinkIx {
         self.0 as usize
     }
 
+    /// The places in a set of links.
+    pub(crate) fn of(set: u16) -> impl Iterator<Item = Self> {
+        Self::all().filter(move |link| set & link.bit() != 0)
+    }
+
     /// The bit of the place in a set of links.
     pub(crate) const fn bit(self) -> u16 {
         1u16.wrapping_shl(self.0 as u32)

@@ -145,18 +145,14 @@ impl Flow {
     /// the links.
     ///
     /// False, and nothing has happened, if the first contact is over: the group belongs to all its
-    /// connections then, and what becomes of the first one does not concern the others.
-    pub fn abandon(&mut self) -> bool {
-        if matches!(self.phase, Phase::Active | Phase::Ending { .. }) {
+    /// connections then, and what becomes of the first one does not concern the others. Unless that is
+    /// agreed: the peer has said that the group is of no use.
+    pub fn abandon(&mut self, agreed: bool) -> bool {
+        if !agreed && matches!(self.phase, Phase::Active | Phase::Ending { .. }) {
             return false;
         }
         self.give_up();
         true
-    }
-
-    /// The same, whoever uses the group: the peer has said that it is of no use.
-    pub fn disown(&mut self) {
-        self.give_up();
     }
 
     fn give_up(&mut self) {

@@ -515,8 +515,7 @@ impl Flow {
 
     /// Asks a link that stays whether it works, for each one that is to be deleted.
     pub(super) fn go_on_draining(&mut self, now: Time) {
-        let drains = self.drains;
-        for link in LinkIx::all().filter(|link| drains & link.bit() != 0) {
+        for link in LinkIx::of(self.drains) {
             match self.stand_in(link).filter(|_| self.is_link_up(link)) {
                 Some(other) => self.probe(other, now),
                 // The last one stays.
@@ -531,9 +530,7 @@ impl Flow {
             return;
         }
         let drains = core::mem::take(&mut self.drains);
-        if drains != 0 {
-            self.begin_rest(drains, now);
-        }
+        self.begin_rest(drains, now);
     }
 
     /// Client: asks the server to delete a link.

@@ -115,7 +115,7 @@ impl Flow {
         if self.forget == 0 {
             return;
         }
-        for link in LinkIx::all().filter(|link| self.forget & link.bit() != 0) {
+        for link in LinkIx::of(self.forget) {
             peers.forget_link(link);
         }
         self.forget = 0;

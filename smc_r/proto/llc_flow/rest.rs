@@ -83,8 +83,7 @@ impl Flow {
     pub(super) fn begin_rest(&mut self, links: u16, now: Time) {
         let before = self.rest;
         let known = before.map_or(0, |rest| rest.all());
-        let active = LinkIx::all().filter(|link| self.is_active(*link));
-        let active = active.fold(0, |set, link| set | link.bit());
+        let active = self.active().fold(0, |set, link| set | link.bit());
         let new = links & active & !known;
         if new == 0 {
             return;
@@ -125,8 +124,7 @@ impl Flow {
             return;
         };
         rest.test_at = now.after(PAUSE);
-        let links = rest.links;
-        for link in LinkIx::all().filter(|link| links & link.bit() != 0) {
+        for link in LinkIx::of(rest.links) {
             self.probe(link, now);
         }
     }
@@ -209,7 +207,7 @@ impl Flow {
             rest.links &= !links;
             rest.going |= links;
         }
-        for link in LinkIx::all().filter(|link| links & link.bit() != 0) {
+        for link in LinkIx::of(links) {
             let Some(number) = self.link_number(link).filter(|_| self.is_active(link)) else {
                 continue;
             };

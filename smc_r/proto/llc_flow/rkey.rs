@@ -259,7 +259,7 @@ impl Flow {
         table: &OwnTable<'_>,
     ) -> [LinkRToken; IN_CONTINUATION as usize] {
         let mut tokens = [LinkRToken::default(); IN_CONTINUATION as usize];
-        let all = LinkIx::all().filter(|link| links & link.bit() != 0);
+        let all = LinkIx::of(links);
         for (to, link) in tokens.iter_mut().zip(all.skip(skip.into())) {
             *to = LinkRToken {
                 link: self.link_number(link),

@@ -777,7 +777,7 @@ fn a_shut_down_ends_a_first_contact() {
 #[test]
 fn an_abandoned_group_is_silent() {
     let mut server = Engine::new(Role::Server);
-    assert!(server.flow.abandon());
+    assert!(server.flow.abandon(false));
     assert_eq!(server.sends(), []);
     server.drops(Llc::ConfirmLink(server.peer_confirms()));
     server.flow.handle_link_failed(LINK, server.now);
@@ -793,13 +793,13 @@ fn a_group_whose_first_contact_is_over_is_not_abandoned() {
     for role in [Role::Client, Role::Server] {
         let mut engine = Engine::active(role);
         assert!(engine.flow.add_connection());
-        assert!(!engine.flow.abandon());
+        assert!(!engine.flow.abandon(false));
         assert!(!engine.flow.is_over());
         assert!(engine.flow.add_connection());
         // But nothing holds it if the peer has said that it is of no use.
-        engine.flow.disown();
+        assert!(engine.flow.abandon(true));
         assert!(engine.flow.is_over());
-        assert!(engine.flow.abandon());
+        assert!(engine.flow.abandon(false));
     }
 }
 

@@ -372,7 +372,7 @@ impl Host {
 
     fn drop_group(&mut self) {
         if let Some(flow) = self.flow.as_mut() {
-            flow.disown();
+            flow.abandon(true);
         }
         self.flow = None;
         self.qp_up = false;
