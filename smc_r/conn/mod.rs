@@ -570,9 +570,13 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());
         calls::adopt(connection, settings);
         sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
-        let events = early.map_or(Events::default(), |(link, cdc)| {
-            connection.handle_cdc(link, &cdc)
-        });
+        let mut events = Events::default();
+        for (link, cdc) in early.into_messages() {
+            merge(&mut events, connection.handle_cdc(link, &cdc));
+        }
+        // What comes next may come over another one.
+        let is_up = |link: &LinkIx| group.is_place_up(*link);
+        connection.heard_on = connection.heard_on.filter(is_up);
         ((), events)
     });
     group.add_keepalive(sk.keepalive.load(Relaxed));

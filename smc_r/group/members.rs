@@ -3,23 +3,25 @@
 //! The connections of a group, and the buffers they take and give back.
 
 use kapi::errno::{
+    ECONNRESET,
     ENOBUFS,
-    ENOTCONN, //
+    ENOTCONN,
+    EPROTO, //
 };
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
-    cdc::Cdc,
+    conn::Early,
     group::{
         Claim,
         Element,
+        LinkEnd,
         LinkIx,
         PeerElement,
         PeerSlot,
-        PeerTable,
-        TableError, //
+        PeerTable, //
     },
     llc_flow::Unavailable,
     wire::RmbeSize, //
@@ -27,6 +29,7 @@ use smc_proto::{
 
 use super::{
     ConnToken,
+    FlowState,
     Group,
     Known,
     OwnElement,
@@ -78,8 +81,8 @@ impl Group {
         self.end_if_drained();
     }
 
-    /// The connection is set up. Gives the message that came early.
-    pub(crate) fn connection_live(&self, token: ConnToken, sk: SocketRef) -> Option<(LinkIx, Cdc)> {
+    /// The connection is set up. Gives the messages that came early.
+    pub(crate) fn connection_live(&self, token: ConnToken, sk: SocketRef) -> Early {
         self.table.lock().go_live(token, sk)
     }
 
@@ -129,11 +132,26 @@ impl Group {
     }
 
     /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
-    /// has forgotten that one (RFC 7609 section 4.4.2). Process context.
-    pub(crate) fn claim(&self, link: LinkIx, element: &Element) -> Result<PeerElement, TableError> {
-        let claim = {
+    /// has forgotten that one (RFC 7609 section 4.4.2). Its key is the one on the link with this far
+    /// end: gives that link too, if it is still up. Process context.
+    pub(crate) fn claim(
+        &self,
+        end: &LinkEnd,
+        element: &Element,
+    ) -> Result<(Option<Arc<Link>>, PeerElement)> {
+        let (link, claim) = {
             let mut guard = self.flow.lock();
-            PeerTable::new(&mut guard.peers).claim(link, element)?
+            let FlowState { flow, peers, .. } = &mut *guard;
+            if flow.is_over() {
+                return Err(ECONNRESET);
+            }
+            let mut peers = PeerTable::new(peers);
+            let place = flow.find_place(end, |link| peers.has(link, element.token));
+            let place = place.ok_or(EPROTO)?;
+            let claim = peers.claim(place, element).map_err(|_| EPROTO)?;
+            // Now: another link may come to the place.
+            let link = flow.is_link_up(place).then(|| self.link(place)).flatten();
+            (link, claim)
         };
         if let Claim::TakenOver(place) = claim {
             self.for_each_connection(|sk| {
@@ -145,7 +163,7 @@ impl Group {
                 }
             });
         }
-        Ok(claim.element())
+        Ok((link, claim.element()))
     }
 
     /// Gives a claim back.

@@ -541,7 +541,7 @@ impl Group {
         guard.flow.is_usable() && guard.flow.connections() == 0
     }
 
-    /// The active link with this far end.
+    /// The active link with this far end, for a new contact.
     pub(crate) fn find_link(&self, peer: &LinkEnd) -> Option<LinkIx> {
         self.flow.lock().flow.find_link(peer)
     }

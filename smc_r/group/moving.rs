@@ -43,6 +43,11 @@ impl Group {
                 .is_some_and(|there| Arc::ptr_eq(&there, link))
     }
 
+    /// Whether there is a link at this place that connections may use.
+    pub(crate) fn is_place_up(&self, place: LinkIx) -> bool {
+        self.flow.lock().flow.is_link_up(place)
+    }
+
     fn load(&self, link: LinkIx) -> u32 {
         self.link(link).map_or(u32::MAX, |link| link.load())
     }

@@ -7,6 +7,7 @@ use core::num::NonZeroU32;
 use kernel::{alloc::kvec::KVVec, prelude::*, sync::atomic::Relaxed};
 use smc_proto::{
     cdc::Cdc,
+    conn::Early,
     group::{LinkIx, Role},
     wire::AlertToken, //
 };
@@ -63,9 +64,8 @@ impl From<ConnToken> for AlertToken {
 /// What stands at a place.
 enum Slot {
     Free,
-    /// CLC has named the token; the connection is not set up yet. The last message that came early
-    /// is kept, with its link: each one carries the whole state.
-    Reserved(Option<(LinkIx, Cdc)>),
+    /// CLC has named the token; the connection is not set up yet. Messages may come early.
+    Reserved(Early),
     Live(SocketRef),
 }
 
@@ -116,7 +116,7 @@ impl Table {
         let place = usize::from(self.free.remove(0).ok()?);
         let entry = self.entries.get_mut(place)?;
         entry.generation = entry.generation % ConnToken::MAX_GENERATION + 1;
-        entry.slot = Slot::Reserved(None);
+        entry.slot = Slot::Reserved(Early::default());
         ConnToken::at(place, entry.generation)
     }
 
@@ -127,11 +127,13 @@ impl Table {
     }
 
     /// The connection is set up. Gives the message that came early, if one did.
-    pub(crate) fn go_live(&mut self, token: ConnToken, sk: SocketRef) -> Option<(LinkIx, Cdc)> {
-        let entry = self.entry(token)?;
+    pub(crate) fn go_live(&mut self, token: ConnToken, sk: SocketRef) -> Early {
+        let Some(entry) = self.entry(token) else {
+            return Early::default();
+        };
         match core::mem::replace(&mut entry.slot, Slot::Live(sk)) {
             Slot::Reserved(early) => early,
-            Slot::Free | Slot::Live(_) => None,
+            Slot::Free | Slot::Live(_) => Early::default(),
         }
     }
 
@@ -169,9 +171,7 @@ impl Table {
         match &mut entry.slot {
             Slot::Live(sk) => Ok(sk.clone()),
             Slot::Reserved(early) => {
-                if early.is_none_or(|(_, old)| cdc.supersedes(&old)) {
-                    *early = Some((link, *cdc));
-                }
+                early.keep(link, cdc);
                 Err(true)
             }
             Slot::Free => Err(false),

@@ -18,7 +18,7 @@ use kernel::{
 };
 use smc_proto::{
     conn::{Conn, Params},
-    group::Role,
+    group::{Element, PeerElement, Role},
     handshake::{
         Errno,
         Failure,
@@ -29,7 +29,7 @@ use smc_proto::{
     },
     llc_flow::ShutDown,
     timer::Millis,
-    wire::Diagnosis, //
+    wire::{Diagnosis, RKey}, //
 };
 
 use super::{
@@ -42,7 +42,8 @@ use crate::{
     clock::now,
     conn::{self, Connection, Parts, PeerBuffer},
     events,
-    group::Buffers,
+    group::{Buffers, Group, LinkSet, PooledRing},
+    link::Link,
     peers::Key,
     shown::Shown,
     socket::{falls_back, sk_state, Phase},
@@ -56,9 +57,8 @@ impl Handshake {
     /// The connection is accelerated from here on.
     #[inline(never)]
     pub(super) fn established(self: &Arc<Self>, state: &mut State, peer: &Peer) {
-        let was_server = matches!(state.machine, Machine::Server(_));
         state.machine = Machine::Over;
-        let connection = match self.build(&mut state.draft, peer, was_server) {
+        let connection = match Self::build(&mut state.draft, peer) {
             Ok(connection) => connection,
             Err(error) => {
                 self.tcp.abort(error);
@@ -79,20 +79,10 @@ impl Handshake {
         self.finished(true);
     }
 
-    fn build(&self, draft: &mut Draft, peer: &Peer, was_server: bool) -> Result<KBox<Connection>> {
+    fn build(draft: &mut Draft, peer: &Peer) -> Result<KBox<Connection>> {
         let (group, _) = draft.group.clone().ok_or(EPROTO)?;
         group.note_peer(peer.v2.as_ref());
-        if was_server && !peer.first_contact {
-            // The client may have chosen another link than ours (RFC 7609 section 3.5.2.3).
-            let place = group.find_link(&peer.link).ok_or(EPROTO)?;
-            draft.link = group.link(place);
-        }
-        let link = draft.link.clone().ok_or(ENOTCONN)?;
-        if let Some(ring) = &mut draft.ring {
-            ring.map_for(&link)?;
-        }
-        let address = peer.element.address().ok_or(EPROTO)?;
-        let (Some(element), Some(ring)) = (&draft.element, &draft.ring) else {
+        let (Some(element), Some(ring)) = (&draft.element, &mut draft.ring) else {
             return Err(ENOTCONN);
         };
         let mut core = Conn::new(&Params {
@@ -106,12 +96,13 @@ impl Handshake {
         .ok_or(EPROTO)?;
         core.set_several_links(true);
         let room = Connection::room()?;
-        // The key is for this link, and must not be filed under another one in its place.
-        let there = group.link(link.place);
-        if there.is_some_and(|there| !Arc::ptr_eq(&there, &link)) {
-            return Err(ENOTCONN);
-        }
-        let place = group.claim(link.place, &peer.element).map_err(|_| EPROTO)?;
+        // On no link it could be written to.
+        peer.element.address().ok_or(EPROTO)?;
+        let (named, place) = group.claim(&peer.link, &peer.element)?;
+        let Some((link, address, rkey)) = way(&group, named, place, peer, ring) else {
+            group.release_claim(place);
+            return Err(ECONNRESET);
+        };
         let (Some(token), Some(element), Some(ring)) =
             (draft.token.take(), draft.element.take(), draft.ring.take())
         else {
@@ -135,7 +126,7 @@ impl Handshake {
                     place,
                     size: peer.element.size,
                     address,
-                    rkey: peer.element.token.rkey,
+                    rkey,
                 },
                 version: if peer.v2.is_some() { 2 } else { 1 },
             },
@@ -327,6 +318,34 @@ impl Handshake {
         }
         if first {
             group.abandon(agreed);
+        }
+    }
+}
+
+/// The link of a new connection, and where the peer's buffer is on it: the link that CLC has named (a
+/// client may choose another one than its server, RFC 7609 section 3.5.2.3), or another one if that has gone
+/// since. `None` if there is none left. Process context.
+fn way(
+    group: &Group,
+    named: Option<Arc<Link>>,
+    place: PeerElement,
+    peer: &Peer,
+    ring: &mut PooledRing,
+) -> Option<(Arc<Link>, u64, RKey)> {
+    let mut tried = LinkSet::default();
+    let mut next = named.map(|link| (link, peer.element.token));
+    loop {
+        let (link, token) = match next.take() {
+            Some(next) => next,
+            None => group.refuge(&place, tried)?,
+        };
+        tried.add(link.place);
+        let element = Element {
+            token,
+            ..peer.element
+        };
+        if let (Some(address), Ok(())) = (element.address(), ring.map_for(&link)) {
+            return Some((link, address, token.rkey));
         }
     }
 }

@@ -466,6 +466,13 @@ impl<'a> PeerTable<'a> {
         Some((slot, !rmb.used.is_empty()))
     }
 
+    /// Whether a buffer has this RToken on this link.
+    pub fn has(&self, link: LinkIx, token: RToken) -> bool {
+        self.slots
+            .iter()
+            .any(|rmb| rmb.tokens.get(link) == Some(token))
+    }
+
     /// Forgets all tokens of one link.
     pub fn forget_link(&mut self, link: LinkIx) {
         for rmb in self.slots.iter_mut() {

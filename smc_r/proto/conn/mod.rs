@@ -44,6 +44,7 @@
 //! the peer has sent C, neither its TCP connection nor the link has anything to add to that.
 
 mod close;
+mod early;
 mod flight;
 mod input;
 mod overtaken;
@@ -72,6 +73,7 @@ use crate::{
 
 pub use self::{
     close::Timer,
+    early::Early,
     flight::{
         Ticket,
         MAX_IN_FLIGHT, //

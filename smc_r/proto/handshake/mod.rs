@@ -96,9 +96,9 @@ pub struct Peer {
     pub id: PeerId,
     /// True if the link group is new.
     pub first_contact: bool,
-    /// Its end of the link that it uses. On a subsequent contact a server's driver has to find
-    /// that link in the group ([`Flow::find_link`](crate::llc_flow::Flow::find_link)), and to abort
-    /// the connection if there is none.
+    /// Its end of the link that it uses. The driver finds that link in the group
+    /// ([`Flow::find_place`](crate::llc_flow::Flow::find_place)), and aborts the connection if nothing is
+    /// known of it, or not any more.
     pub link: LinkEnd,
     /// Its buffer: where our data goes.
     pub element: Element,

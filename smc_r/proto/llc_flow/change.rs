@@ -29,7 +29,8 @@ use crate::{
         LinkIx,
         OwnTable,
         PeerTable,
-        Role, //
+        Role,
+        MAX_LINKS, //
     },
     llc::{
         v2::{
@@ -348,8 +349,13 @@ impl Flow {
         }
     }
 
+    /// A place for a new link: of the free ones that which has been so for longest, as a rule. Of links that are
+    /// gone, something may have to be known yet.
     fn free_place(&self) -> Option<LinkIx> {
-        LinkIx::all().find(|link| self.link(*link).is_none())
+        let newest = self.newest.get();
+        (1..=MAX_LINKS)
+            .filter_map(|step| LinkIx::new(newest.wrapping_add(step) % MAX_LINKS))
+            .find(|link| self.link(*link).is_none())
     }
 
     /// True if the failure of one port could be the end of the group, so that the RFC wants a link
@@ -542,8 +548,6 @@ impl Flow {
         if let Some(change) = self.change {
             let made = self.adding() != Some(Adding::Make);
             self.drop_new(change, made);
-            // Before the place is used again: what follows brings keys for it.
-            self.forget_links(peers);
         }
         let same_server_port = self.is_taken(|link| link.peer, message.mac, message.gid);
         let has_asymmetric = self.asymmetric().is_some();
@@ -566,6 +570,8 @@ impl Flow {
             link,
             Link::new(Stage::New, Some(number), message.into(), now),
         );
+        // What follows brings keys for it.
+        self.forget_links(peers);
         let attempt = self.next_attempt(link);
         self.change = Some(Change {
             link: Some(link),
@@ -845,6 +851,7 @@ impl Flow {
         link.peer_user_id = Some(message.user_id);
         link.last_received = now;
         let link = *link;
+        self.newest = at;
         if let Some(reply) = self.confirm_link(&link, true).filter(|_| !message.reply) {
             self.send(at, &reply, None);
         }
@@ -994,7 +1001,11 @@ impl Flow {
     /// Frees the place of a link.
     pub(super) fn remove_link(&mut self, link: LinkIx) {
         if let Some(place) = self.links.get_mut(link.get()) {
-            *place = None;
+            let gone = place.take();
+            if let Some(past) = self.past.get_mut(link.get()) {
+                let was_in_use = |link: &Link| link.stage != Stage::New;
+                *past = gone.filter(was_in_use).and_then(|link| link.peer);
+            }
         }
         self.drains &= !link.bit();
         self.end_rest(link);

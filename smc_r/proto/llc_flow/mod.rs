@@ -448,6 +448,10 @@ pub struct Flow {
     params: FlowParams,
     phase: Phase,
     links: [Option<Link>; MAX_LINKS],
+    /// The peer's ends of the links that were at places which are free: of the last one that was in use.
+    past: [Option<LinkEnd>; MAX_LINKS],
+    /// The place of the link that has come into use last.
+    newest: LinkIx,
     numbers: LinkNums,
     max_links: u8,
     /// The byte order of lengths of version 2.
@@ -475,7 +479,8 @@ pub struct Flow {
     drains: u16,
     /// And those of which one has: they come to rest, then they go.
     rest: Option<Rest>,
-    /// Places of links whose keys [`PeerTable`](crate::group::PeerTable) has yet to forget.
+    /// Places of links that are gone, whose keys [`PeerTable`](crate::group::PeerTable) has yet to forget:
+    /// when there is another link.
     forget: u16,
     /// The latest time that we were told.
     clock: Time,
@@ -503,6 +508,8 @@ impl Flow {
             params,
             phase: Phase::New,
             links: [const { None }; MAX_LINKS],
+            past: [const { None }; MAX_LINKS],
+            newest: LinkIx::FIRST,
             numbers: LinkNums::new(),
             max_links: params.max_links,
             order: v2::FIRST_ORDER,
@@ -582,12 +589,32 @@ impl Flow {
     ///
     /// In version 2 the GID alone names the port.
     pub fn find_link(&self, peer: &LinkEnd) -> Option<LinkIx> {
-        self.find(|link| match self.params.version {
-            Version::One => link.peer.is_some_and(|end| end.same_queue_pair(peer)),
-            Version::Two { .. } => link
-                .peer
-                .is_some_and(|end| end.gid == peer.gid && end.qp == peer.qp),
-        })
+        self.find(|link| link.peer.is_some_and(|end| self.is_same_end(&end, peer)))
+    }
+
+    /// The place of the link whose far end is this queue pair, or was, as long as no other link is there: CLC names
+    /// a buffer by its key on the link that was chosen when the contact began, and keys are remembered as long.
+    ///
+    /// A device that has come back may give its queue pairs the same numbers again. What was meant is where
+    /// `is_known` says that the buffer has this key; an active link may also bring a new one.
+    pub fn find_place(&self, peer: &LinkEnd, is_known: impl Fn(LinkIx) -> bool) -> Option<LinkIx> {
+        let end = |link: LinkIx| match self.link(link) {
+            Some(link) => link.peer,
+            None => self.past.get(link.get()).copied().flatten(),
+        };
+        let is_it = |link: &LinkIx| {
+            end(*link).is_some_and(|end| self.is_same_end(&end, peer)) && is_known(*link)
+        };
+        let active = self.active().find(is_it);
+        let known = active.or_else(|| LinkIx::all().find(is_it));
+        known.or_else(|| self.find_link(peer))
+    }
+
+    fn is_same_end(&self, one: &LinkEnd, other: &LinkEnd) -> bool {
+        match self.params.version {
+            Version::One => one.same_queue_pair(other),
+            Version::Two { .. } => one.gid == other.gid && one.qp == other.qp,
+        }
     }
 
     /// An active link whose far end is on this port: one that fits a Proposal.

@@ -110,15 +110,18 @@ impl Flow {
         !message.first().is_some_and(|first| heard.contains(first))
     }
 
-    /// Links that are gone take the keys of the peer's buffers along.
+    /// Where there is a new link, the keys that the peer's buffers had on the one before it are forgotten.
+    /// To be called before keys are entered, or looked up, for the new one.
     pub(super) fn forget_links(&mut self, peers: &mut PeerTable<'_>) {
         if self.forget == 0 {
             return;
         }
         for link in LinkIx::of(self.forget) {
-            peers.forget_link(link);
+            if self.link(link).is_some() {
+                peers.forget_link(link);
+                self.forget &= !link.bit();
+            }
         }
-        self.forget = 0;
     }
 
     pub(super) fn drop_message(&mut self) {

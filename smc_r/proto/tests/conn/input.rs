@@ -11,11 +11,12 @@ use smc_proto::{
     },
     conn::{
         ConnError,
+        Early,
         State,
         Violation, //
     },
     cursor::CursorError,
-    group::MAX_LINKS,
+    group::{LinkIx, MAX_LINKS},
     wire::AlertToken, //
 };
 
@@ -520,6 +521,44 @@ fn one_message_in_place_of_all() {
         (validation(2), validation(1), false),
     ] {
         assert_eq!(new.supersedes(&old), takes, "{new:?} {old:?}");
+    }
+}
+
+/// What comes before the connection is set up: the latest message, and a validation of what has not come by then.
+#[test]
+fn messages_that_come_early() {
+    let of = |seq| Cdc {
+        seq,
+        ..Cdc::default()
+    };
+    let place = |number| LinkIx::new(number).unwrap();
+    for (messages, kept) in [
+        (&[][..], &[][..]),
+        (&[of(1), of(3), of(2)], &[of(3)]),
+        (&[validation(0)], &[]),
+        (&[of(2), validation(2), of(3)], &[of(3)]),
+        (&[of(3), validation(2)], &[of(3)]),
+        (&[validation(2), of(3)], &[validation(2), of(3)]),
+        (&[validation(2), of(3), of(2)], &[of(3)]),
+        (&[of(1), validation(2), of(2), of(3)], &[of(3)]),
+        (
+            &[validation(1), validation(2), of(3)],
+            &[validation(2), of(3)],
+        ),
+        (&[validation(2), validation(1)], &[validation(2)]),
+        (&[of(0xffff), validation(1), of(0)], &[validation(1), of(0)]),
+    ] {
+        let mut early = Early::default();
+        for (number, message) in messages.iter().enumerate() {
+            early.keep(place(number), message);
+        }
+        let found: Vec<_> = early.into_messages().collect();
+        let all = || (0..).map(place).zip(messages.iter().copied());
+        let expected: Vec<_> = kept
+            .iter()
+            .map(|message| all().find(|(_, other)| other == message).unwrap())
+            .collect();
+        assert_eq!(found, expected, "{messages:?}");
     }
 }
 

@@ -13,7 +13,8 @@ use smc_proto::{
         PeerSlot,
         PeerTable,
         Role,
-        Tokens, //
+        Tokens,
+        MAX_LINKS, //
     },
     llc::{
         v2::{
@@ -26,6 +27,8 @@ use smc_proto::{
         AddLinkLayout,
         ConfirmLink,
         ConfirmRkey,
+        DeleteLink,
+        DeleteReason,
         Llc,
         RTokenPair,
         Reject,
@@ -94,6 +97,8 @@ struct Client {
     peers: Vec<PeerRmb>,
     rmb: PeerSlot,
     v2: bool,
+    /// Where the server sends, and the key of its buffer there.
+    via: (LinkIx, RToken),
 }
 
 impl Client {
@@ -123,6 +128,7 @@ impl Client {
             peers,
             rmb: rmb.unwrap().element().slot,
             v2,
+            via: (LinkIx::FIRST, key(1)),
         };
         assert!(this.flow.add_connection());
         this.flow.start(end(1), end(11), None, at(0));
@@ -179,7 +185,7 @@ impl Client {
             layout: AddLinkLayout::Deployed,
         };
         let pairs = [RTokenPairWire::from(RTokenPair {
-            reference: key(1).rkey,
+            reference: self.via.1.rkey,
             new: token,
         })];
         let ext = Some(AddLinkExt {
@@ -188,7 +194,7 @@ impl Client {
             pairs: &pairs,
         });
         let two = v2::Llc::AddLink(AddLinkV2 { base, ext });
-        self.say(LinkIx::FIRST, &Llc::AddLink(base), &two);
+        self.say(self.via.0, &Llc::AddLink(base), &two);
         let mut asked = None;
         while let Some(event) = self.flow.poll_event() {
             if let Event::AcceptLink { attempt, .. } = event {
@@ -196,6 +202,18 @@ impl Client {
             }
         }
         asked.expect("the driver is asked for a link")
+    }
+
+    /// The server deletes a link, and says so over another one.
+    fn delete(&mut self, port: u8, via: LinkIx) {
+        let order = DeleteLink {
+            reply: false,
+            all: false,
+            orderly: false,
+            link: LinkNum::new(port - 10),
+            reason: DeleteReason::PATH_LOST,
+        };
+        self.say(via, &Llc::DeleteLink(order), &v2::Llc::DeleteLink(order));
     }
 
     fn test(&mut self, link: LinkIx) {
@@ -244,6 +262,79 @@ fn a_second_offer_keeps_its_keys() {
     client.test(LinkIx::FIRST);
     let table = PeerTable::new(&mut client.peers);
     assert_eq!(table.token(client.rmb, attempt.link()), Some(key(22)));
+}
+
+/// A connection that is set up while its link goes finds the peer's buffer on others, by the key that it has
+/// on the one that is gone.
+#[test]
+fn a_link_that_is_gone_is_known_until_its_place_is_taken() {
+    let mut client = Client::new(true);
+    let token = |client: &mut Client, place| {
+        let rmb = client.rmb;
+        PeerTable::new(&mut client.peers).token(rmb, place)
+    };
+    for port in 12..20 {
+        let new = key(u32::from(port));
+        let (before, old) = client.via;
+        let attempt = client.offer(port, new);
+        let place = attempt.link();
+        assert_eq!(place.get(), usize::from(port) - 11, "none has been there");
+        assert!(client.flow.link_made(attempt, Some(end(port - 10)), at(5)));
+        client.confirm(place, port, 3);
+        let knows = |client: &mut Client, port: u8, token: RToken| {
+            let peers = PeerTable::new(&mut client.peers);
+            let known = |link| peers.has(link, token);
+            client.flow.find_place(&end(port), known)
+        };
+        assert_eq!(knows(&mut client, port, new), Some(place));
+        // A new one, which nobody has announced.
+        assert_eq!(knows(&mut client, port, key(99)), Some(place));
+        client.delete(port - 1, place);
+        client.sends();
+        client.via = (place, new);
+
+        client.test(place);
+        let gone = end(port - 1);
+        assert_eq!(client.flow.find_link(&gone), None);
+        assert_eq!(knows(&mut client, port - 1, old), Some(before));
+        assert_eq!(knows(&mut client, port - 1, key(99)), None);
+        assert_eq!(token(&mut client, before), Some(old));
+        let element = Element {
+            token: old,
+            index: RmbeIndex::new(port - 10).unwrap(),
+            size: RmbeSize::MIN,
+            alert: AlertToken(2),
+        };
+        let claim = PeerTable::new(&mut client.peers).claim(before, &element);
+        assert_eq!(claim.unwrap().element().slot, client.rmb);
+        assert_eq!(token(&mut client, place), Some(new));
+    }
+    let attempt = client.offer(20, key(20));
+    assert_eq!(attempt.link(), LinkIx::FIRST, "none is left");
+    assert_eq!(client.flow.find_place(&end(11), |_| true), None);
+    assert_eq!(client.flow.find_place(&end(12), |_| true), Some(place(1)));
+    assert_eq!(token(&mut client, LinkIx::FIRST), Some(key(20)));
+}
+
+/// The queue pairs of a device that has come back have the numbers of those before.
+#[test]
+fn a_link_like_one_before_is_told_apart_by_its_keys() {
+    let mut client = Client::new(true);
+    let attempt = client.offer(SECOND, key(21));
+    assert!(client.flow.link_made(attempt, Some(end(2)), at(5)));
+    client.confirm(attempt.link(), SECOND, 3);
+    client.delete(SECOND, LinkIx::FIRST);
+    client.sends();
+    let again = client.offer(SECOND, key(22));
+    assert_ne!(attempt.link(), again.link());
+    assert!(client.flow.link_made(again, Some(end(2)), at(5)));
+    client.confirm(again.link(), SECOND, 3);
+    let peers = PeerTable::new(&mut client.peers);
+    for (token, expected) in [(key(21), attempt), (key(22), again), (key(23), again)] {
+        let known = |link| peers.has(link, token);
+        let found = client.flow.find_place(&end(SECOND), known);
+        assert_eq!(found, Some(expected.link()), "{token:?}");
+    }
 }
 
 #[test]
@@ -568,8 +659,10 @@ fn a_link_that_does_not_last_is_not_replaced_at_once() {
     for setup in versions(Setup::TWO) {
         let mut world = settled(setup);
         let lose = |world: &mut World, ms: u64| {
-            let qp = world.qp_of(0, place(1)).unwrap();
-            world.fail(0, qp);
+            let further = (1..MAX_LINKS)
+                .rev()
+                .find_map(|at| world.qp_of(0, place(at)));
+            world.fail(0, further.unwrap());
             let until = world.now + ms;
             world.run_until(until);
             checked(world);
