@@ -14,6 +14,7 @@ pub mod errno;
 pub mod genl;
 pub mod handle;
 pub mod ib;
+pub mod memory;
 pub mod net;
 pub mod netdev;
 pub mod netlink;

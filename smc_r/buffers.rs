@@ -25,6 +25,8 @@ use smc_proto::wire::{
     RmbeSize, //
 };
 
+use crate::{memory::Charge, netns::Netns};
+
 /// The most elements of one buffer; an element's index has 8 bits, and 0 is none.
 const MAX_ELEMENTS: u32 = 255;
 
@@ -35,13 +37,22 @@ const MAX_RMB: u32 = 2 << 20;
 pub(crate) struct SendRing {
     pages: Arc<Pages>,
     len: usize,
+    _charge: Charge,
 }
 
 impl SendRing {
-    /// Makes a ring of `len` zeroed bytes. May sleep.
-    pub(crate) fn new(len: usize) -> Result<Arc<Self>> {
+    /// Makes a ring of `len` zeroed bytes, if the namespace may have as much. May sleep.
+    pub(crate) fn new(ns: &Arc<Netns>, len: usize) -> Result<Arc<Self>> {
+        let charge = ns.charge(len)?;
         let pages = Arc::new(Pages::new(len)?, GFP_KERNEL)?;
-        Ok(Arc::new(Self { pages, len }, GFP_KERNEL)?)
+        Ok(Arc::new(
+            Self {
+                pages,
+                len,
+                _charge: charge,
+            },
+            GFP_KERNEL,
+        )?)
     }
 
     /// The number of bytes asked for.
@@ -67,18 +78,20 @@ pub(crate) struct Rmb {
     pages: Arc<Pages>,
     size: RmbeSize,
     elements: u32,
+    _charge: Charge,
 }
 
 impl Rmb {
-    /// Makes a zeroed buffer of up to `elements` elements: of fewer if memory is short, or if
-    /// they would be too large for one region. May sleep.
-    pub(crate) fn new(size: RmbeSize, elements: u32) -> Result<Arc<Self>> {
+    /// Makes a zeroed buffer of up to `elements` elements: of fewer if memory is short, or the namespace may
+    /// have no more, or if they would be too large for one region. May sleep.
+    pub(crate) fn new(ns: &Arc<Netns>, size: RmbeSize, elements: u32) -> Result<Arc<Self>> {
         let most = MAX_RMB.checked_div(size.bytes()).unwrap_or(1);
         let mut elements = elements.min(most).clamp(1, MAX_ELEMENTS);
-        let pages = loop {
+        let (pages, charge) = loop {
             let len = size.bytes() as usize * elements as usize;
-            match Pages::new(len) {
-                Ok(pages) => break Arc::new(pages, GFP_KERNEL)?,
+            let charge = ns.charge(len);
+            match charge.and_then(|charge| Ok((Pages::new(len)?, charge))) {
+                Ok((pages, charge)) => break (Arc::new(pages, GFP_KERNEL)?, charge),
                 Err(e) if elements == 1 => return Err(e),
                 Err(_) => elements /= 2,
             }
@@ -88,6 +101,7 @@ impl Rmb {
                 pages,
                 size,
                 elements,
+                _charge: charge,
             },
             GFP_KERNEL,
         )?)

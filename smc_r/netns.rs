@@ -6,10 +6,11 @@ use core::net::IpAddr;
 
 use kapi::{
     net::Net,
+    new_work,
     pernet::{Key, PerNet},
     sysctl::{self, Knob},
     util,
-    workqueue::Queue, //
+    workqueue::{Queue, Work}, //
 };
 use kernel::{
     new_mutex,
@@ -32,6 +33,7 @@ use smc_proto::{
 use crate::{
     events,
     group::Group,
+    memory::{Budget, Trim},
     peers::{self, Peers},
     pnet,
     rules::Rules,
@@ -72,12 +74,14 @@ pub(crate) enum Setting {
     /// Seconds that a link group without connections is kept; clients wait a little longer, so that
     /// the server goes first.
     IdleTime,
+    /// Most MiB of buffers, in the initial namespace for all namespaces; 0 for a part of the system's memory.
+    MemMax,
     /// Name of a policy for handshakes. There are none: the kernel has no place for a module's.
     HsCtrl,
 }
 
 /// How many settings there are.
-const SETTINGS: usize = 15;
+const SETTINGS: usize = 16;
 
 /// Version 1, in settings that are sums.
 pub(crate) const VERSION_1: u32 = 1;
@@ -143,6 +147,10 @@ const KNOBS: [(Setting, Knob); SETTINGS] = [
         Setting::IdleTime,
         Knob::number(c"smcr_idle_time", 600, 1, MAX_SECONDS - IDLE_LONGER),
     ),
+    (
+        Setting::MemMax,
+        Knob::number(c"smcr_mem_max", 0, 0, MAX_SIZE),
+    ),
     (Setting::HsCtrl, Knob::no_name(c"hs_ctrl")),
 ];
 
@@ -184,6 +192,11 @@ pub(crate) struct Netns {
     mac: SetOnce<Mac>,
     /// Link groups that exist, dying ones included.
     groups: Atomic<u32>,
+    /// Bytes of their buffers.
+    pub(crate) memory: Arc<Budget>,
+    /// Has idle ones given back.
+    #[pin]
+    pub(crate) trim: Work<Arc<Netns>, Trim>,
 }
 
 impl PerNet for Netns {
@@ -212,6 +225,8 @@ impl PerNet for Netns {
                 instance,
                 mac: SetOnce::new(),
                 groups: Atomic::new(0),
+                memory: Budget::new()?,
+                trim <- new_work!("smc_trim_netns"),
             }),
             GFP_KERNEL,
         )

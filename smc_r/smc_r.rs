@@ -8,7 +8,7 @@
 //! * [`handshake`]: the CLC rendezvous of one connection, over its TCP connection.
 //! * [`group`], [`link`]: link groups, their buffers and LLC messages.
 //! * [`conn`]: the data of one connection.
-//! * [`transport`], [`device`], [`buffers`]: queue pairs, ports, registered memory.
+//! * [`transport`], [`device`], [`buffers`]: queue pairs, ports, registered memory; [`memory`]: how much of it.
 //! * [`netlink`], [`diag`], [`events`], [`stats`], [`snapshot`]: what administrators see.
 //! * [`pnet`], [`rules`], [`netns`]: what they say; [`peers`]: what experience says.
 //! * The protocol itself is in the crate `smc_proto`, which knows no kernel.
@@ -20,7 +20,8 @@
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (mutex)
 //! 3. `Groups::list` (mutex), then `Group::pools` and `GroupRmb::keys` (mutexes), then the mutexes of
-//!    `device`, then those of `pnet`, `Rules::list`, `Netns::eids`
+//!    `device`, then those of `pnet`, `Rules::list`, `Netns::eids`. Whoever needs memory may ask for it with any
+//!    lock held: then the first two are tried only
 //! 4. the lock of the inner TCP socket
 //! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
 //! 6. `Group::flow`, then `Group::links`
@@ -43,6 +44,7 @@ mod events;
 mod group;
 mod handshake;
 mod link;
+mod memory;
 mod netlink;
 mod netns;
 mod path;
@@ -57,6 +59,7 @@ mod transport;
 
 use kapi::{
     genl,
+    memory::Shrinker,
     pernet,
     sock,
     tcp,
@@ -69,6 +72,7 @@ use crate::{
     device::{DeviceTable, DeviceUpcalls, Devices},
     events::Outlet,
     group::Groups,
+    memory::Memory,
     netlink::{PnetFamily, SmcFamily},
     netns::{Netns, NETNS},
     socket::SmcSocket, //
@@ -104,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) groups: Arc<Groups>,
     pub(crate) devices: Arc<DeviceTable>,
+    memory: Arc<Memory>,
     /// Where events get out.
     pub(crate) outlet: Outlet,
 }
@@ -130,6 +135,7 @@ impl Drop for Ended {
 
 /// Everything that is registered, in the order in which it goes.
 struct SmcR {
+    _shrinker: Shrinker<Shared>,
     _netlink: genl::Registration<SmcFamily>,
     _pnet: genl::Registration<PnetFamily>,
     _sockets: sock::Registration<SmcSocket>,
@@ -150,6 +156,7 @@ impl kernel::Module for SmcR {
         let shared = Arc::new(
             Shared {
                 queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
+                memory: Memory::new(groups.clone())?,
                 groups,
                 devices: devices.table().clone(),
                 outlet: genl::Registration::new(module)?,
@@ -158,10 +165,11 @@ impl kernel::Module for SmcR {
         )?;
         let drained = Drained(shared.clone());
         let own = Ended(shared.clone());
-        let namespaces = NETNS.register(shared)?;
+        let namespaces = NETNS.register(shared.clone())?;
         let option = tcp_option::Registration::new(smc_proto::tcp_option::OPTION)?;
         let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
         Ok(Self {
+            _shrinker: Shrinker::new(c"smc_r", shared)?,
             _netlink: genl::Registration::new(module)?,
             _pnet: genl::Registration::new(module)?,
             _sockets: sockets,

@@ -15,6 +15,7 @@
 #include <linux/netlink.h>
 #include <linux/poll.h>
 #include <linux/scatterlist.h>
+#include <linux/shrinker.h>
 #include <linux/sock_diag.h>
 #include <linux/socket.h>
 #include <linux/sockios.h>

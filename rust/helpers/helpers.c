@@ -21,6 +21,7 @@
 #include "diag.c"
 #endif
 #include "ib.c"
+#include "memory.c"
 #include "netlink.c"
 #include "netns.c"
 #include "percpu.c"

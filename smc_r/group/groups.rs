@@ -318,6 +318,23 @@ impl Groups {
         }
     }
 
+    /// Has all groups that `which` is true of give back the buffers that no connection uses.
+    pub(crate) fn trim(&self, which: impl Fn(&Group) -> bool) {
+        let mut from = 0;
+        while let Some(group) = self.after(from) {
+            from = group.number;
+            if which(&group) {
+                group.trim();
+            }
+        }
+    }
+
+    /// Bytes of buffers that no connection uses, as far as it can be seen without waiting.
+    pub(crate) fn idle_bytes(&self) -> usize {
+        let list = self.list.try_lock();
+        list.map_or(0, |list| list.iter().map(|group| group.idle_bytes()).sum())
+    }
+
     /// Looks at every group and its links.
     fn for_each(&self, mut action: impl FnMut(&Arc<Group>, &Link)) {
         let mut from = 0;

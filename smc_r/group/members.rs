@@ -21,9 +21,10 @@ use smc_proto::{
         LinkIx,
         PeerElement,
         PeerSlot,
-        PeerTable, //
+        PeerTable,
+        Role, //
     },
-    llc_flow::Unavailable,
+    llc_flow::{ShutDown, Unavailable},
     wire::RmbeSize, //
 };
 
@@ -31,6 +32,7 @@ use super::{
     ConnToken,
     FlowState,
     Group,
+    GroupRmb,
     Known,
     OwnElement,
     PooledRing,
@@ -249,10 +251,54 @@ impl Group {
                 .and_then(|element| pools.give_back(&element, buffers.element_is_quiet))
         };
         if let Some(rmb) = spent {
-            // If the exchange cannot be had now, the RMB stays until the group ends.
-            let token = rmb.token(LinkIx::FIRST).unwrap_or_default();
-            let _ = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, token.rkey, now));
+            self.withdraw(&rmb);
         }
+    }
+
+    /// Gives back the buffers that no connection uses. A server's group that has none at all ends; else the peer
+    /// is asked to forget those that it may write to, one after the other, so that connections that need an
+    /// exchange themselves do not wait for long. Process context.
+    pub(super) fn trim(self: &Arc<Self>) {
+        let ended = self.with_flow(|flow, _, now| {
+            let ends = self.role == Role::Server && flow.is_usable() && flow.connections() == 0;
+            if ends {
+                flow.shut_down(ShutDown::Program, now);
+            }
+            ends
+        });
+        if ended {
+            return;
+        }
+        let rings = self.pools.lock().take_idle_rings();
+        drop(rings);
+        self.trimming.store(1, Relaxed);
+        self.trim_next();
+    }
+
+    /// Goes on with that, as far as it was begun.
+    pub(super) fn trim_next(self: &Arc<Self>) {
+        if self.trimming.load(Relaxed) == 0 {
+            return;
+        }
+        let idle = self.pools.lock().withdraw_idle();
+        if !idle.is_some_and(|rmb| self.withdraw(&rmb)) {
+            self.trimming.store(0, Relaxed);
+        }
+    }
+
+    /// Has the peer forget an RMB that no connection uses. False if that cannot be had now: then it stays.
+    fn withdraw(self: &Arc<Self>, rmb: &GroupRmb) -> bool {
+        let token = rmb.token(LinkIx::FIRST).unwrap_or_default();
+        let asked = self.with_flow(|flow, _, now| flow.withdraw(rmb.id, token.rkey, now));
+        if asked.is_err() {
+            rmb.set_known(Known::Yes);
+        }
+        asked.is_ok()
+    }
+
+    /// Bytes of buffers that no connection uses; 0 if somebody looks at them at the moment. Does not sleep.
+    pub(super) fn idle_bytes(&self) -> usize {
+        self.pools.try_lock().map_or(0, |pools| pools.idle_bytes())
     }
 
     pub(super) fn abort_users_of(&self, slot: PeerSlot) {

@@ -24,7 +24,8 @@ use smc_proto::{
 use crate::{
     buffers::{RingMap, Rmb, RmbMr, SendRing},
     group::Group,
-    link::Link, //
+    link::Link,
+    netns::Netns, //
 };
 
 /// RMBs of one group at most, ours and the peer's each (RFC 7609 section 2.1).
@@ -49,6 +50,8 @@ pub(crate) enum Known {
     Yes = 1,
     /// The peer refused it, or the group is over.
     Refused = 2,
+    /// The peer is to forget it, or has: it gets no connections any more.
+    Withdrawn = 3,
 }
 
 /// One of our RMBs, with its keys on the group's links.
@@ -105,6 +108,7 @@ impl GroupRmb {
         match self.known.load(Acquire) {
             0 => Known::Announced,
             1 => Known::Yes,
+            3 => Known::Withdrawn,
             _ => Known::Refused,
         }
     }
@@ -222,7 +226,7 @@ impl Pools {
                     }
                 }
                 Known::Announced => pending = Some(entry.rmb.clone()),
-                Known::Refused => {}
+                Known::Refused | Known::Withdrawn => {}
             }
         }
         pending.map_or(Taken::NeedRmb, Taken::Pending)
@@ -235,8 +239,7 @@ impl Pools {
         wanted: RmbeSize,
         known: Known,
     ) -> Result<Arc<GroupRmb>> {
-        self.rmbs
-            .retain(|entry| !(entry.rmb.known() == Known::Refused && entry.elements.is_idle()));
+        self.rmbs.retain(|entry| !entry.is_refused());
         if self.rmbs.len() >= MAX_RMBS {
             return Err(ENOBUFS);
         }
@@ -245,7 +248,7 @@ impl Pools {
             .iter()
             .filter(|entry| entry.wanted == wanted)
             .count();
-        let (memory, size) = allocate(wanted, RMB_BYTES << same.min(RMB_DOUBLINGS))?;
+        let (memory, size) = allocate(&group.ns, wanted, RMB_BYTES << same.min(RMB_DOUBLINGS))?;
         let id = self.next_id();
         let count = u8::try_from(memory.elements()).unwrap_or(u8::MAX);
         let rmb = Arc::pin_init(
@@ -367,7 +370,38 @@ impl Pools {
         } else {
             entry.elements.retire(element.index);
         }
-        entry.elements.is_spent().then(|| entry.rmb.clone())
+        if !entry.elements.is_spent() {
+            return None;
+        }
+        entry.rmb.set_known(Known::Withdrawn);
+        Some(entry.rmb.clone())
+    }
+
+    /// Bytes that no connection uses, and that could be given back.
+    pub(super) fn idle_bytes(&self) -> usize {
+        let rings: usize = self.rings.iter().map(|idle| idle.ring.len()).sum();
+        let idle = self
+            .rmbs
+            .iter()
+            .filter(|entry| entry.is_idle() || entry.is_refused());
+        let rmbs: usize = idle.map(|entry| entry.rmb.memory.len()).sum();
+        rings + rmbs
+    }
+
+    /// Takes out the send rings that no connection uses.
+    pub(super) fn take_idle_rings(&mut self) -> KVec<PooledRing> {
+        let idle = core::mem::take(&mut self.rings);
+        let bytes: usize = idle.iter().map(|idle| idle.ring.len()).sum();
+        self.ring_bytes = self.ring_bytes.saturating_sub(bytes);
+        idle
+    }
+
+    /// An RMB that no connection uses, nor gets from now on, for the peer to forget. Sleeps.
+    pub(super) fn withdraw_idle(&mut self) -> Option<Arc<GroupRmb>> {
+        self.rmbs.retain(|entry| !entry.is_refused());
+        let idle = self.rmbs.iter().find(|entry| entry.is_idle())?;
+        idle.rmb.set_known(Known::Withdrawn);
+        Some(idle.rmb.clone())
     }
 
     /// Frees an RMB that no connection uses and no peer can write to. Sleeps.
@@ -390,7 +424,7 @@ impl Pools {
             link.group.ns.stats.tx().reused();
             return Ok(ring);
         }
-        let ring = SendRing::new(len as usize)?;
+        let ring = SendRing::new(&link.group.ns, len as usize)?;
         let map = link.map_ring(&ring)?;
         link.group.ns.stats.tx().allocated();
         self.ring_bytes += ring.len();
@@ -420,6 +454,22 @@ impl Pools {
 }
 
 impl Entry {
+    /// The peer knows it, and no connection uses it. That for which it was announced has done so: it may
+    /// not have been there yet. What a peer may still write to counts where nothing else is left, so that its
+    /// messages meet nobody else's key.
+    fn is_idle(&self) -> bool {
+        let elements = &self.elements;
+        self.rmb.known() == Known::Yes
+            && self.rmb.used.load(Relaxed) != 0
+            && elements.is_idle()
+            && (elements.available() == u32::from(elements.count()) || elements.is_spent())
+    }
+
+    /// Nobody uses it, and nobody will.
+    fn is_refused(&self) -> bool {
+        self.rmb.known() == Known::Refused && self.elements.is_idle()
+    }
+
     fn alloc(&mut self) -> Option<OwnElement> {
         let index = self.elements.alloc()?;
         let offset = usize::try_from(self.elements.offset(index)?).ok()?;
@@ -432,10 +482,10 @@ impl Entry {
 }
 
 /// Memory for an RMB: as many elements as make up `bytes`, of a smaller size if need be.
-fn allocate(mut size: RmbeSize, bytes: u32) -> Result<(Arc<Rmb>, RmbeSize)> {
+fn allocate(ns: &Arc<Netns>, mut size: RmbeSize, bytes: u32) -> Result<(Arc<Rmb>, RmbeSize)> {
     loop {
         let count = (bytes / size.bytes()).clamp(1, 255);
-        match (Rmb::new(size, count), size.smaller()) {
+        match (Rmb::new(ns, size, count), size.smaller()) {
             (Ok(rmb), _) => return Ok((rmb, size)),
             (Err(_), Some(smaller)) => size = smaller,
             (Err(error), None) => return Err(error),

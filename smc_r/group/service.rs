@@ -201,10 +201,9 @@ impl Group {
                 self.wake_waiters();
             }
             Event::RkeyDeleted(id) => {
-                let mut pools = self.pools.lock();
-                pools.set_known(id, Known::Refused);
-                pools.forget(id);
+                self.pools.lock().forget(id);
                 self.strike_rmb(id);
+                self.trim_next();
             }
             Event::PeerRmbGone(slot) => {
                 self.abort_users_of(slot);

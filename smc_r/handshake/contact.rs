@@ -2,6 +2,7 @@
 
 //! What a connection needs before its CLC message can name it: link group, queue pair, buffers.
 
+use kapi::errno::ENOBUFS;
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     clc::AcceptV2,
@@ -290,6 +291,7 @@ impl Handshake {
         self.stop_waiting(draft);
         match taken {
             Ok(Taken::Element(element)) => Ok(Some(element)),
+            Err(error) if [ENOMEM, ENOBUFS].contains(&error) => Err(Diagnosis::MEMORY),
             _ => Err(Diagnosis::REGISTER_RMB),
         }
     }
