@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Has tshark read the CLC, LLC and CDC messages of a capture, and looks for what it could not make sense of.
 
-usage: dissect.py CAPTURE FOLDER CASES
+usage: dissect.py FOLDER CASES CAPTURE...
 
-CASES has lines `TIME NAME`: when a case began. The packets of each go to FOLDER/interop-NAME.pcap. What is
-reported as wrong: malformed messages, payload of accelerated TCP connections that is no CLC message, messages
+CASES has lines `TIME NAME`: when a case began. The packets of each, from all captures, go to
+FOLDER/interop-NAME.pcap. What is reported as wrong: a case without any, malformed messages, payload of accelerated TCP connections that is no CLC message, messages
 by RDMA that are neither LLC nor CDC or that nobody is woken for, writes with immediate data. Everything that the cases are known to send has to be there.
 """
 
@@ -62,24 +62,39 @@ def cases(path):
     return [float(time) for time, _ in lines], [name for _, name in lines]
 
 
-def split(capture, folder, starts, names):
-    """One file for each case; gives back all, as tshark can read it."""
+def packets(capture):
+    """The packets of a capture: time, header of the record, frame."""
     with open(capture, "rb") as file:
         content = file.read()
-    parts = collections.defaultdict(bytearray)
-    readable = bytearray(content[:24])
     position = 24
     while position + 16 <= len(content):
         seconds, fraction, length, _ = struct.unpack_from("<IIII", content, position)
         end = position + 16 + length
-        case = bisect.bisect(starts, seconds + fraction / 1e6) - 1
-        parts[names[max(case, 0)]] += content[position:end]
-        readable += content[position : position + 16] + big_endian(content[position + 16 : end])
+        yield seconds + fraction / 1e6, content[position : position + 16], content[position + 16 : end]
         position = end
+
+
+def split(captures, folder, starts, names):
+    """One file for each case; gives back all, as tshark can read it, and the cases that have any."""
+    with open(captures[0], "rb") as file:
+        head = file.read(24)
+    parts = collections.defaultdict(bytearray)
+    readable = bytearray(head)
+    for time, record, frame in sorted(packet for capture in captures for packet in packets(capture)):
+        case = bisect.bisect(starts, time) - 1
+        parts[names[max(case, 0)]] += record + frame
+        readable += record + big_endian(frame)
     for name, data in parts.items():
         with open(f"{folder}/interop-{name}.pcap", "wb") as file:
-            file.write(content[:24] + data)
-    return bytes(readable)
+            file.write(head + data)
+    return bytes(readable), set(parts)
+
+
+def without_any(starts, names, found):
+    """Cases that have left nothing on the wire. One that was over at once has been skipped."""
+    for start, end, name in zip(starts, starts[1:], names):
+        if end - start > 1 and name not in found:
+            yield f"nothing was captured of {name}"
 
 
 def big_endian(frame):
@@ -125,17 +140,18 @@ def numbers(text):
 
 def main():
     """Entry point."""
-    capture, folder, list_of_cases = sys.argv[1:]
+    folder, list_of_cases, *captures = sys.argv[1:]
     starts, names = cases(list_of_cases)
-    readable = split(capture, folder, starts, names)
-    with open(f"{capture}.readable", "wb") as file:
-        file.write(readable)
+    content, found = split(captures, folder, starts, names)
+    readable = f"{captures[0]}.readable"
+    with open(readable, "wb") as file:
+        file.write(content)
     seen = collections.Counter()
     messages = 0
-    wrong = []
+    wrong = list(without_any(starts, names, found))
     payload = collections.defaultdict(list)
     accelerated = set()
-    for frame in frames(f"{capture}.readable"):
+    for frame in frames(readable):
         case = names[max(bisect.bisect(starts, float(frame.frame_time_epoch)) - 1, 0)]
         layers = frame.frame_protocols.split(":")
 

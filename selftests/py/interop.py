@@ -239,6 +239,86 @@ def abort(role, host, port, ready, who):
     s.equal("end and error", (b"", "ECONNRESET"), (data, s.name_of_code(error)))
 
 
+def reset(role, host, port, ready, who):
+    """One end closes so that nothing is waited for (SO_LINGER with 0 s). Linux ends in order all the same."""
+    sock = pair(role, host, port, ready)
+    sock.sendall(b"hello")
+    s.equal("greeting", b"hello", s.read_exactly(sock, 5))
+    if role == who:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        return
+    try:
+        data, code = sock.recv(1), sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    except ConnectionResetError as error:
+        data, code = b"", error.errno
+    expected = "ECONNRESET" if EXPECT == "any" else "0"
+    s.equal("end and error", (b"", expected), (data, s.name_of_code(code) if code else "0"))
+
+
+def killed(role, host, port, ready, who):
+    """One end's program is killed while it sends and does not read. What arrives is what was sent, up to an end."""
+    sock = pair(role, host, port, ready)
+    if role == who:
+        child = os.fork()
+        if not child:
+            signal.alarm(90)
+            place = 0
+            while True:
+                place += sock.send(counted(place, 40000))
+        sock.close()
+        until_file(f"{ready}.enough")
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return
+    sock.sendall(b"unread")
+    place = 0
+    try:
+        while data := sock.recv(65536):
+            check_counted(place, data, "who survives")
+            place += len(data)
+            if place > 300_000:
+                s.touch(f"{ready}.enough")
+    except ConnectionResetError:
+        pass
+    s.check(place > 300_000, f"only {place} bytes came")
+
+
+def until_file(path):
+    """Waits until there is a file."""
+    end = time.monotonic() + s.LIMIT
+    while not os.path.exists(path):
+        s.check(time.monotonic() < end, f"no file {path}")
+        time.sleep(0.02)
+
+
+def on_demand(role, host, port, ready):
+    """A block goes there and back whenever there is a file READY.N.go, for N from 1 on; then there is READY.N.done.
+    The end is where that is empty."""
+    signal.alarm(200)
+    sock = pair(role, host, port, ready)
+    if role == "server":
+        while data := sock.recv(65536):
+            sock.sendall(data)
+        return
+    s.touch(f"{ready}.client")
+    number = place = 0
+    while True:
+        number += 1
+        until_file(f"{ready}.{number}.go")
+        if not os.path.getsize(f"{ready}.{number}.go"):
+            break
+        block = counted(place, 100_000)
+        writer = threading.Thread(target=sock.sendall, args=(block,))
+        writer.start()
+        check_counted(place, s.read_exactly(sock, len(block)), "at the client")
+        writer.join()
+        place += len(block)
+        s.touch(f"{ready}.{number}.done")
+    sock.shutdown(socket.SHUT_WR)
+    s.equal("end", b"", sock.recv(1))
+
+
 def sequence(role, host, port, ready, count):
     """One connection after the other."""
     count = int(count)
@@ -354,7 +434,8 @@ def play(part, words):
     os.dup2(output, 2)
     case, role, host, port, ready, EXPECT, *rest = words
     sys.argv[1:] = [case]
-    table = (bulk, steady, ping_pong, urgent, half_close, abort, sequence, paced, ipsec_policy, many, cut)
+    table = (bulk, steady, ping_pong, urgent, half_close, abort, reset, killed, on_demand, sequence, paced,
+             ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()
 
