@@ -35,6 +35,9 @@ const PART: usize = 4;
 /// kept because to make them again takes time, and an exchange with the peer.
 const PAUSE: u64 = 5_000;
 
+/// Likewise where the system has little. It asks again and again while what goes takes its time.
+const SHORT_PAUSE: u64 = 500;
+
 /// Bytes of buffers that there are.
 pub(crate) struct Budget {
     used: Atomic<usize>,
@@ -53,10 +56,13 @@ impl Budget {
 
     /// Whether so many are there that idle ones have to go, which is true for one of those who ask.
     fn is_short(&self, limit: usize) -> bool {
+        self.used.load(Relaxed) > limit / 8 * 7 && self.may_trim(PAUSE)
+    }
+
+    /// Whether the last time is so many milliseconds ago; then it is now.
+    fn may_trim(&self, pause: u64) -> bool {
         let (last, now) = (self.trimmed.load(Relaxed), now_ms());
-        self.used.load(Relaxed) > limit / 8 * 7
-            && now.saturating_sub(last) >= PAUSE
-            && self.trimmed.cmpxchg(last, now, Relaxed).is_ok()
+        now.saturating_sub(last) >= pause && self.trimmed.cmpxchg(last, now, Relaxed).is_ok()
     }
 }
 
@@ -163,6 +169,8 @@ impl memory::Cache for Shared {
     }
 
     fn shrink(&self) {
-        self.memory.trim_later(&self.queue);
+        if self.memory.budget.may_trim(SHORT_PAUSE) {
+            self.memory.trim_later(&self.queue);
+        }
     }
 }

@@ -563,8 +563,9 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     sk.set_state(sk_state::ACTIVE);
     *sk.conn.lock() = Some(connection);
     sk.set_phase(Phase::Accelerated);
-    let early = group.connection_live(token, sk.clone());
     with(sk, |connection| {
+        // Under the lock: what comes from now on is handled after what came early.
+        let early = group.connection_live(token, sk.clone());
         connection.core.set_oob_inline(inline);
         // Now: who changes them from here on finds a connection to tell.
         let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());

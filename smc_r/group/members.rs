@@ -24,7 +24,7 @@ use smc_proto::{
         PeerTable,
         Role, //
     },
-    llc_flow::{ShutDown, Unavailable},
+    llc_flow::{RmbId, ShutDown, Unavailable},
     wire::RmbeSize, //
 };
 
@@ -269,20 +269,16 @@ impl Group {
         if ended {
             return;
         }
-        let rings = self.pools.lock().take_idle_rings();
+        let rings = self.pools.lock().begin_trim();
         drop(rings);
-        self.trimming.store(1, Relaxed);
-        self.trim_next();
+        self.trim_next(None);
     }
 
-    /// Goes on with that, as far as it was begun.
-    pub(super) fn trim_next(self: &Arc<Self>) {
-        if self.trimming.load(Relaxed) == 0 {
-            return;
-        }
-        let idle = self.pools.lock().withdraw_idle();
-        if !idle.is_some_and(|rmb| self.withdraw(&rmb)) {
-            self.trimming.store(0, Relaxed);
+    /// Goes on with that, where the peer has forgotten an RMB.
+    pub(super) fn trim_next(self: &Arc<Self>, forgotten: Option<RmbId>) {
+        let next = self.pools.lock().next_trim(forgotten);
+        if next.is_some_and(|rmb| !self.withdraw(&rmb)) {
+            self.pools.lock().stop_trim();
         }
     }
 

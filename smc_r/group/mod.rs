@@ -166,8 +166,6 @@ pub(crate) struct Group {
     look_out: Atomic<u32>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
-    /// RMBs that no connection uses are being given back.
-    trimming: Atomic<u32>,
     /// Server: the address whose connection the first contact is, if it is known.
     first_from: SetOnce<IpAddr>,
     /// Why no new connections are wanted, one bit for each [`Drain`]. Changed under the lock of `flow`.
@@ -310,7 +308,6 @@ impl Group {
                 disturbed: Atomic::new(0),
                 look_out: Atomic::new(0),
                 choices: Atomic::new(0),
-                trimming: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
                 announced: Atomic::new(0),

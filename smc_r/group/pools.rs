@@ -185,6 +185,17 @@ struct Entry {
     /// The size that was asked for; its elements are smaller if memory was short.
     wanted: RmbeSize,
     elements: Elements,
+    mark: Mark,
+}
+
+/// Whether an RMB that no connection uses is going to be given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    No,
+    /// The next time, if it has not been used until then: whoever had it announced may be about to.
+    Unused,
+    /// Now.
+    Due,
 }
 
 /// The pools of one link group. Process context: under a mutex.
@@ -194,6 +205,8 @@ pub(crate) struct Pools {
     /// Bytes of all send rings of the group, idle or not.
     ring_bytes: usize,
     next_id: u16,
+    /// The RMB that the peer is being asked to forget, one of those that are given back.
+    trimming: Option<RmbId>,
 }
 
 /// What became of the wish for an element.
@@ -212,6 +225,7 @@ impl Pools {
             rings: KVec::new(),
             ring_bytes: 0,
             next_id: 1,
+            trimming: None,
         }
     }
 
@@ -279,6 +293,7 @@ impl Pools {
             rmb: rmb.clone(),
             wanted,
             elements: Elements::new(size, count),
+            mark: Mark::No,
         };
         self.rmbs.push(entry, GFP_KERNEL)?;
         Ok(rmb)
@@ -388,20 +403,41 @@ impl Pools {
         rings + rmbs
     }
 
-    /// Takes out the send rings that no connection uses.
-    pub(super) fn take_idle_rings(&mut self) -> KVec<PooledRing> {
+    /// Begins to give back what no connection uses at the moment: takes out the send rings, and marks the RMBs.
+    pub(super) fn begin_trim(&mut self) -> KVec<PooledRing> {
+        for entry in self.rmbs.iter_mut().filter(|entry| entry.is_idle()) {
+            entry.mark = match entry.mark {
+                Mark::No if entry.rmb.used.load(Relaxed) == 0 => Mark::Unused,
+                _ => Mark::Due,
+            };
+        }
         let idle = core::mem::take(&mut self.rings);
         let bytes: usize = idle.iter().map(|idle| idle.ring.len()).sum();
         self.ring_bytes = self.ring_bytes.saturating_sub(bytes);
         idle
     }
 
-    /// An RMB that no connection uses, nor gets from now on, for the peer to forget. Sleeps.
-    pub(super) fn withdraw_idle(&mut self) -> Option<Arc<GroupRmb>> {
+    /// The next RMB of those for the peer to forget, which gets no connections from now on, if it has forgotten the one
+    /// before: `forgotten` says which it has. Also one that is of no use any more. Sleeps.
+    pub(super) fn next_trim(&mut self, forgotten: Option<RmbId>) -> Option<Arc<GroupRmb>> {
+        if self.trimming.is_some() && self.trimming != forgotten {
+            return None;
+        }
         self.rmbs.retain(|entry| !entry.is_refused());
-        let idle = self.rmbs.iter().find(|entry| entry.is_idle())?;
-        idle.rmb.set_known(Known::Withdrawn);
-        Some(idle.rmb.clone())
+        let next = self.rmbs.iter().find(|entry| {
+            entry.is_idle() && (entry.mark == Mark::Due || entry.elements.is_spent())
+        });
+        let next = next.map(|entry| entry.rmb.clone());
+        self.trimming = next.as_ref().map(|rmb| rmb.id);
+        if let Some(rmb) = &next {
+            rmb.set_known(Known::Withdrawn);
+        }
+        next
+    }
+
+    /// The peer cannot be asked now.
+    pub(super) fn stop_trim(&mut self) {
+        self.trimming = None;
     }
 
     /// Frees an RMB that no connection uses and no peer can write to. Sleeps.
@@ -454,13 +490,11 @@ impl Pools {
 }
 
 impl Entry {
-    /// The peer knows it, and no connection uses it. That for which it was announced has done so: it may
-    /// not have been there yet. What a peer may still write to counts where nothing else is left, so that its
-    /// messages meet nobody else's key.
+    /// The peer knows it, and no connection uses it. What a peer may still write to counts where nothing else
+    /// is left, so that its messages meet nobody else's key.
     fn is_idle(&self) -> bool {
         let elements = &self.elements;
         self.rmb.known() == Known::Yes
-            && self.rmb.used.load(Relaxed) != 0
             && elements.is_idle()
             && (elements.available() == u32::from(elements.count()) || elements.is_spent())
     }
@@ -472,6 +506,7 @@ impl Entry {
 
     fn alloc(&mut self) -> Option<OwnElement> {
         let index = self.elements.alloc()?;
+        self.mark = Mark::No;
         let offset = usize::try_from(self.elements.offset(index)?).ok()?;
         Some(OwnElement {
             rmb: self.rmb.clone(),

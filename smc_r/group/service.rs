@@ -203,7 +203,7 @@ impl Group {
             Event::RkeyDeleted(id) => {
                 self.pools.lock().forget(id);
                 self.strike_rmb(id);
-                self.trim_next();
+                self.trim_next(Some(id));
             }
             Event::PeerRmbGone(slot) => {
                 self.abort_users_of(slot);

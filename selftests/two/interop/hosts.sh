@@ -23,6 +23,8 @@ ids() {
 # A host that can, whatever an earlier case left.
 able() {
 	hears
+	ip link set eth1 up
+	[ ! -e /sys/class/infiniband/rxe1 ] || second_nic_off
 	restored
 	ids $EID
 	sysctl -q net.smc.smcr_max_conns_per_lgr=255 net.smc.smcr_max_links_per_lgr=2

@@ -264,8 +264,11 @@ impl Flow {
         if !self.several || self.phase != Phase::Active {
             return;
         }
-        let adding = self.adding().is_some();
-        let Some(via) = self.carrier().filter(|_| !adding && self.has_room()) else {
+        if self.adding().is_some() {
+            self.port_came = true;
+            return;
+        }
+        let Some(via) = self.carrier().filter(|_| self.has_room()) else {
             return;
         };
         if self.is_server() {
@@ -441,12 +444,30 @@ impl Flow {
         if !self.several || !self.has_room() {
             return false;
         }
-        if self.adding().is_none() {
+        if self.adding().is_some() {
+            self.port_came = true;
+        } else {
             self.want_add();
             self.add_after = None;
             self.go_on(now);
         }
         true
+    }
+
+    /// The attempt that was under way when a port appeared is over.
+    fn use_new_port(&mut self) {
+        if self.phase != Phase::Active || self.adding().is_some() {
+            return;
+        }
+        if !core::mem::take(&mut self.port_came) || !self.has_room() {
+            return;
+        }
+        if self.is_server() {
+            self.want_add();
+            self.add_after = None;
+        } else {
+            self.event(Event::LinkWanted);
+        }
     }
 
     /// Server: wants another link in place of one that is lost. Not at once if that one did not last,
@@ -497,6 +518,7 @@ impl Flow {
         if self.phase == Phase::Joining && self.change.is_none() && !self.asks_pending() {
             self.complete(now);
         }
+        self.use_new_port();
         self.start_add(now);
         self.start_own(now);
         if self.phase != Phase::Active || !self.several || self.max_links < 2 {

@@ -777,6 +777,7 @@ impl Flow {
         self.drains = 0;
         self.rest = None;
         self.retry_at = None;
+        self.port_came = false;
         self.idle_since = None;
     }
 

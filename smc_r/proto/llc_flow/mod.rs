@@ -473,6 +473,8 @@ pub struct Flow {
     /// But not before then.
     add_after: Option<Time>,
     retry_at: Option<Time>,
+    /// A port appeared while a link was being added, which may not have found it.
+    port_came: bool,
     /// Attempts to add a link so far.
     attempts: u32,
     /// Links that somebody here wants deleted, as soon as another one has shown that it works.
@@ -522,6 +524,7 @@ impl Flow {
             add_on_spare: false,
             add_after: None,
             retry_at: None,
+            port_came: false,
             attempts: 0,
             drains: 0,
             rest: None,

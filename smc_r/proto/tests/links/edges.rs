@@ -756,4 +756,14 @@ fn a_server_that_looks_for_a_port_disturbs_nobody() {
     );
     assert!(flow.link_made(attempt, None, at(60_020)));
     assert!(!flow.has_sends(), "there is nothing to say");
+    // A port appears, and another one while the first one is tried.
+    flow.hint(end(2).mac, end(2).gid, at(60_030));
+    let (attempt, _) = asked(&mut flow);
+    flow.hint(end(3).mac, end(3).gid, at(60_040));
+    flow.hint(end(3).mac, end(3).gid, at(60_041));
+    assert_eq!(flow.poll_event(), None);
+    assert!(flow.link_made(attempt, None, at(60_050)));
+    let (attempt, _) = asked(&mut flow);
+    assert!(flow.link_made(attempt, None, at(60_060)));
+    assert_eq!(flow.poll_event(), None);
 }
