@@ -38,7 +38,10 @@ LLC = {
     0x24: "DELETE LINK", 0x25: "REQUEST ADD LINK", 0x26: "CONFIRM RKEY", 0x27: "TEST LINK",
     0x29: "DELETE RKEY", CDC: "CDC",
 }  # fmt: skip
-EXPECTED = {*CLC.values(), "CONFIRM LINK", "ADD LINK", "CONFIRM RKEY", "DELETE LINK", "CDC"}
+EXPECTED = {
+    *CLC.values(), "CONFIRM LINK", "ADD LINK", "REQUEST ADD LINK", "DELETE LINK", "CONFIRM RKEY", "DELETE RKEY",
+    "TEST LINK", "CDC",
+}  # fmt: skip
 GUESSES = (
     "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib", "iser_infiniband", "eth_over_ib",
     "mellanox_eoib", "sdp_infiniband", "fc_infiniband",
