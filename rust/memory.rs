@@ -16,7 +16,7 @@ use kernel::{
 pub fn total() -> usize {
     // SAFETY: May be called from anywhere.
     let pages = unsafe { bindings::total_ram_pages() };
-    usize::try_from(pages).map_or(usize::MAX, |pages| pages.saturating_mul(PAGE_SIZE))
+    pages.saturating_mul(PAGE_SIZE)
 }
 
 /// Who keeps memory that it can do without.
