@@ -3,7 +3,6 @@
 //! The connections of a group, and the buffers they take and give back.
 
 use kapi::errno::{
-    ECONNRESET,
     ENOBUFS,
     ENOTCONN,
     EPROTO, //
@@ -135,21 +134,24 @@ impl Group {
 
     /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
     /// has forgotten that one (RFC 7609 section 4.4.2). Its key is the one on the link with this far
-    /// end: gives that link too, if it is still up. Process context.
+    /// end: gives that link too, if it is still up. `chosen` is the place that counts where the group is over, and no
+    /// link can be found any more. Process context.
     pub(crate) fn claim(
         &self,
         end: &LinkEnd,
         element: &Element,
+        chosen: LinkIx,
     ) -> Result<(Option<Arc<Link>>, PeerElement)> {
         let (link, claim) = {
             let mut guard = self.flow.lock();
             let FlowState { flow, peers, .. } = &mut *guard;
-            if flow.is_over() {
-                return Err(ECONNRESET);
-            }
             let mut peers = PeerTable::new(peers);
-            let place = flow.find_place(end, |link| peers.has(link, element.token));
-            let place = place.ok_or(EPROTO)?;
+            let place = if flow.is_over() {
+                chosen
+            } else {
+                let is_known = |link| peers.has(link, element.token);
+                flow.find_place(end, is_known).ok_or(EPROTO)?
+            };
             let claim = peers.claim(place, element).map_err(|_| EPROTO)?;
             // Now: another link may come to the place.
             let link = flow.is_link_up(place).then(|| self.link(place)).flatten();

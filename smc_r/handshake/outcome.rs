@@ -96,10 +96,15 @@ impl Handshake {
         .ok_or(EPROTO)?;
         core.set_several_links(true);
         let room = Connection::room()?;
-        // On no link it could be written to.
-        peer.element.address().ok_or(EPROTO)?;
-        let (named, place) = group.claim(&peer.link, &peer.element)?;
-        let Some((link, address, rkey)) = way(&group, named, place, peer, ring) else {
+        // Else it could be written to on no link.
+        let address = peer.element.address().ok_or(EPROTO)?;
+        let chosen = draft.link.clone().ok_or(ENOTCONN)?;
+        let (named, place) = group.claim(&peer.link, &peer.element, chosen.place)?;
+        let way = way(&group, named, place, peer, ring);
+        // The end of a group is that of its connections, which follows: what came before can be read.
+        let last = || (chosen, address, peer.element.token.rkey);
+        let way = way.or_else(|| group.is_over().then(last));
+        let Some((link, address, rkey)) = way else {
             group.release_claim(place);
             return Err(ECONNRESET);
         };
