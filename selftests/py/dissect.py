@@ -4,8 +4,9 @@
 usage: dissect.py FOLDER CASES CAPTURE...
 
 CASES has lines `TIME NAME`: when a case began. The packets of each, from all captures, go to
-FOLDER/interop-NAME.pcap. What is reported as wrong: a case without any, malformed messages, payload of accelerated TCP connections that is no CLC message, messages
-by RDMA that are neither LLC nor CDC or that nobody is woken for, writes with immediate data. Everything that the cases are known to send has to be there.
+FOLDER/interop-NAME.pcap. What is reported as wrong: a case without any, malformed messages, payload of accelerated TCP
+connections that is no CLC message, messages by RDMA that are neither LLC nor CDC or that nobody is woken for, writes
+with immediate data. Everything that the cases are known to send has to be there.
 """
 
 import bisect

@@ -126,7 +126,7 @@ impl Table {
         (entry.generation == generation).then_some(entry)
     }
 
-    /// The connection is set up. Gives the message that came early, if one did.
+    /// The connection is set up. Gives the messages that came early.
     pub(crate) fn go_live(&mut self, token: ConnToken, sk: SocketRef) -> Early {
         let Some(entry) = self.entry(token) else {
             return Early::default();

@@ -272,8 +272,7 @@ impl Flow {
             return;
         };
         if self.is_server() {
-            self.want_add();
-            self.add_after = None;
+            self.want_add_now();
             return self.go_on(now);
         }
         let other = self.local_end(via).map_or(gid, |end| end.gid);
@@ -391,6 +390,12 @@ impl Flow {
         self.add_on_spare = false;
     }
 
+    /// The same, however the last one ended.
+    fn want_add_now(&mut self) {
+        self.want_add();
+        self.add_after = None;
+    }
+
     /// Server: the first step of an addition.
     pub(super) fn begin_add(&mut self, now: Time) {
         let Some((link, via)) = self.free_place().zip(self.carrier()) else {
@@ -447,8 +452,7 @@ impl Flow {
         if self.adding().is_some() {
             self.port_came = true;
         } else {
-            self.want_add();
-            self.add_after = None;
+            self.want_add_now();
             self.go_on(now);
         }
         true
@@ -463,8 +467,7 @@ impl Flow {
             return;
         }
         if self.is_server() {
-            self.want_add();
-            self.add_after = None;
+            self.want_add_now();
         } else {
             self.event(Event::LinkWanted);
         }
