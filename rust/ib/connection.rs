@@ -35,7 +35,9 @@ use super::{
         PollContext,
         Qp,
         QpSize,
-        Service, //
+        Receive,
+        Service,
+        MAX_RECEIVES, //
     },
 };
 use crate::{
@@ -50,6 +52,7 @@ use core::{
     sync::atomic::{
         AtomicBool,
         AtomicU32,
+        AtomicUsize,
         Ordering, //
     },
 };
@@ -163,6 +166,10 @@ pub struct Connection<H: Handler> {
     number: AtomicU32,
     send_cqes: KVec<Cqe>,
     receive_cqes: KVec<Cqe>,
+    /// Receives that have completed and are not posted again yet; with `batch` of them they are, in one
+    /// go.
+    received: AtomicUsize,
+    batch: usize,
     write_cqe: Cqe,
     register_cqe: Cqe,
     /// Where a long message is put together. Taken out for the time of that.
@@ -232,6 +239,9 @@ impl<H: Handler> Connection<H> {
                 number: AtomicU32::new(0),
                 send_cqes: Cqe::list(slots, send_done::<H>)?,
                 receive_cqes: Cqe::list(receives, receive_done::<H>)?,
+                received: AtomicUsize::new(0),
+                // Nearly all of them are there for the peer at any time.
+                batch: (receives / 8).clamp(1, MAX_RECEIVES),
                 write_cqe: Cqe::new(write_done::<H>),
                 register_cqe: Cqe::new(register_done::<H>),
                 long <- new_spinlock_bh!(long, "ib::Connection::long"),
@@ -330,8 +340,9 @@ impl<H: Handler> Connection<H> {
         let mut objects = self.objects.lock();
         let qp = &mut (*objects).as_mut().ok_or(ENODEV)?.qp;
         qp.init(&self.local)?;
-        for index in 0..self.receive_cqes.len() {
-            self.post_receive(index)?;
+        let all = self.receive_cqes.len();
+        for first in (0..all).step_by(MAX_RECEIVES) {
+            self.post_receives(first, MAX_RECEIVES.min(all - first))?;
         }
         qp.ready_to_receive(&self.local, peer)
     }
@@ -345,23 +356,31 @@ impl<H: Handler> Connection<H> {
         Ok(())
     }
 
-    fn post_receive(&self, index: usize) -> Result {
+    /// Posts so many receives, from a place on: [`MAX_RECEIVES`] at most.
+    fn post_receives(&self, first: usize, count: usize) -> Result {
         let queue = self.queue.lock();
         let qp = queue.qp().ok_or(ENODEV)?;
         // SAFETY: The queue pair is there, and stays while the lock is held.
         let live = unsafe { self.live() }.ok_or(ENODEV)?;
-        let cqe = self.receive_cqes.get(index).ok_or(EINVAL)?;
         let len = self.config.receive_len;
-        let addr = live
-            .messages
-            .sync_for_device(index * len as usize, len as usize)?;
-        let more = match self.config.receive_more {
+        let second = match self.config.receive_more {
             0 => None,
             more => Some((live.messages.piece(self.long_at, more as usize)?, more)),
         };
+        let mut receives = (first..first + count).map(|place| {
+            let index = place % self.receive_cqes.len();
+            let addr = live
+                .messages
+                .sync_for_device(index * len as usize, len as usize)?;
+            Ok(Receive {
+                cqe: &self.receive_cqes[index],
+                first: (addr, len),
+                second,
+            })
+        });
         // SAFETY: The queue pair is valid, see above. The buffers are mapped, and both they and
-        // `cqe` stay until the completion queue is gone.
-        unsafe { verbs::post_recv(qp, cqe, (addr, len), more, queue.local_key()) }
+        // the entries stay until the completion queue is gone.
+        unsafe { verbs::post_recv(qp, queue.local_key(), &mut receives) }
     }
 
     /// Passes on a message of which the end is in the place for all.
@@ -638,9 +657,18 @@ impl<H: Handler> Connection<H> {
                 live.handler.received(message);
             }
         }
+        // No other callback runs at the same time. The receives of a reliable connection complete in the
+        // order in which they were posted, so these follow each other.
+        let done = self.received.load(Ordering::Relaxed) + 1;
+        if done < self.batch {
+            return self.received.store(done, Ordering::Relaxed);
+        }
+        self.received.store(0, Ordering::Relaxed);
+        let all = self.receive_cqes.len();
+        let posted = self.post_receives((all + index + 1 - done) % all, done);
         // A place less for messages is not made up for, and a peer for which there is none waits for
         // ever. Where the connection is being shut down, nobody needs to know.
-        if self.post_receive(index).is_err() && self.queue.lock().qp().is_some() {
+        if posted.is_err() && self.queue.lock().qp().is_some() {
             self.broken(live, bindings::ib_wc_status_IB_WC_GENERAL_ERR);
         }
     }

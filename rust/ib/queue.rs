@@ -405,7 +405,7 @@ impl SendQueue {
     }
 
     /// Takes the oldest chain, which has completed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete(&mut self) -> Option<Completed> {
         if self.used == 0 {
             return None;

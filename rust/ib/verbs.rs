@@ -407,32 +407,51 @@ impl Cqe {
     }
 }
 
-/// Posts one receive. What does not fit into the first piece of memory, a DMA address and a
-/// length, goes into the second.
+/// The most receives that are posted at once.
+pub(super) const MAX_RECEIVES: usize = 8;
+
+/// One receive: what does not fit into the first piece of memory, a DMA address and a length, goes
+/// into the second.
+pub(super) struct Receive<'a> {
+    pub(super) cqe: &'a Cqe,
+    pub(super) first: (u64, u32),
+    pub(super) second: Option<(u64, u32)>,
+}
+
+/// Posts receives, [`MAX_RECEIVES`] at most, in this order.
 ///
 /// # Safety
 ///
 /// `qp` must be valid and have been made for as many pieces, and the bytes at the DMA addresses
-/// writable by the device, until the receive completes; `cqe` must not move until then.
-#[inline]
+/// writable by the device, until the receives complete; their `cqe` must not move until then.
 pub(super) unsafe fn post_recv(
     qp: NonNull<bindings::ib_qp>,
-    cqe: &Cqe,
-    first: (u64, u32),
-    second: Option<(u64, u32)>,
     lkey: u32,
+    receives: &mut dyn Iterator<Item = Result<Receive<'_>>>,
 ) -> Result {
-    let mut sges = [first, second.unwrap_or((0, 0))].map(|(addr, length)| bindings::ib_sge {
-        addr,
-        length,
-        lkey,
-    });
-    let mut wr = pin_init::zeroed::<bindings::ib_recv_wr>();
-    wr.next = ptr::null_mut();
-    wr.__bindgen_anon_1.wr_cqe = cqe.as_raw();
-    wr.sg_list = sges.as_mut_ptr();
-    wr.num_sge = if second.is_some() { 2 } else { 1 };
-    // SAFETY: The work request is complete and is copied by the callee; the caller keeps what it
-    // refers to.
-    to_result(unsafe { bindings::ib_post_recv(qp.as_ptr(), &wr) })
+    let mut sges = pin_init::zeroed::<[[bindings::ib_sge; 2]; MAX_RECEIVES]>();
+    let mut requests = pin_init::zeroed::<[bindings::ib_recv_wr; MAX_RECEIVES]>();
+    let mut count = 0;
+    for ((wr, sges), receive) in requests.iter_mut().zip(&mut sges).zip(receives) {
+        let Receive { cqe, first, second } = receive?;
+        for (sge, (addr, length)) in sges.iter_mut().zip([first, second.unwrap_or((0, 0))]) {
+            *sge = bindings::ib_sge { addr, length, lkey };
+        }
+        wr.__bindgen_anon_1.wr_cqe = cqe.as_raw();
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = if second.is_some() { 2 } else { 1 };
+        count += 1;
+    }
+    let mut head = ptr::null_mut();
+    // From the last to the first, since each points to the next.
+    for wr in requests.iter_mut().take(count).rev() {
+        wr.next = head;
+        head = wr;
+    }
+    if head.is_null() {
+        return Ok(());
+    }
+    // SAFETY: The work requests are complete and are copied by the callee; the caller keeps what they
+    // refer to.
+    to_result(unsafe { bindings::ib_post_recv(qp.as_ptr(), head) })
 }

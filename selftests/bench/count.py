@@ -92,8 +92,8 @@ class Counter:
 class Modules:
     """Which module an address belongs to."""
 
-    def __init__(self):
-        self.known, self.symbols = [], []
+    def __init__(self, places=None):
+        self.known, self.symbols, self.places = [], [], places
         for line in Path("/proc/modules").read_text(encoding="ascii").splitlines():
             name, size, *_, base = line.split(" (")[0].split()
             self.known.append((int(base, 16), int(size), name))
@@ -118,12 +118,15 @@ class Modules:
         return sums
 
     def _function(self, address):
-        """The module and the function."""
+        """The module and the function; of some functions the place in it as well."""
         if not self.symbols:
             lines = (line.split() for line in Path("/proc/kallsyms").read_text(encoding="ascii").splitlines())
             self.symbols = sorted((int(line[0], 16), f"{line[3][1:-1]} {line[2]}") for line in lines if len(line) == 4)
         place = bisect.bisect_right(self.symbols, (address, "~"))
-        return self.symbols[place - 1][1] if place else "other"
+        if not place:
+            return "other"
+        start, name = self.symbols[place - 1]
+        return f"{name}+{address - start:#x}" if self.places and self.places in name else name
 
 
 def settle(hosts):
@@ -184,7 +187,7 @@ def count(pair, counter, options):
     for work in (work for work in WORKS if work.name in (options.work or work.name)):
         pair.ask(work.words(work.little), 300)
         # After what came with the first connection, a module perhaps.
-        modules = Modules()
+        modules = Modules(options.places)
 
         def sums(counts, modules=modules):
             return modules.sums(counts, options.functions)
@@ -236,6 +239,7 @@ def main():
     parser.add_argument("--functions", type=int, default=0, metavar="N",
                         help="tell the N functions that cost most, of accelerated sockets alone; the plugin has to count"
                              " by 16 bytes (shift=4)")
+    parser.add_argument("--places", metavar="NAME", help="with --functions: tell places within functions with this in their names")
     options = parser.parse_args()
     here = Here()
     server, client = Host(here, options.server), Host(here, options.client)

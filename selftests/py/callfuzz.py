@@ -31,6 +31,8 @@ LISTENERS, OTHERS = range(200, 206), range(206, 232)
 SLOTS = range(200, 232)
 # Seconds after which a call that can be interrupted is, and after which one is taken to hang.
 PATIENCE, HANGS = 0.02, 60
+# Calls that each thread makes, however slow the machine.
+LEAST = 20
 ADDRESSES = {"left": ("10.79.0.1", "fd79::1"), "right": ("10.79.0.2", "fd79::2")}
 PORTS = range(7500, 7504)
 KINDS = ((AF_SMC, 0), (AF_SMC, 1), (socket.AF_INET, IPPROTO_SMC), (socket.AF_INET, IPPROTO_SMC),
@@ -305,7 +307,7 @@ class Thread:
 
     def run(self, end, dismissed):
         """Calls, until the time is up. A thread that may be sent signals has to be there."""
-        self.calling(lambda: time.monotonic() < end)
+        self.calling(lambda: time.monotonic() < end or self.calls < LEAST)
         self.done = True
         dismissed.wait()
 
@@ -370,7 +372,7 @@ def worker(seed, number, end):
         good[name] += count if code == "ok" else 0
     said = ", ".join(f"{name} {good[name]} of {count}" for name, count in sorted(total.items()))
     os.write(1, f"# worker {number}: {said}\n".encode())
-    idle = [thread.calls for thread in threads if thread.calls < 20]
+    idle = [thread.calls for thread in threads if thread.calls < LEAST]
     return f"worker {number} has made no progress: {idle} calls" if idle else ""
 
 
@@ -378,7 +380,7 @@ def main():
     """Starts the workers; exits with 1 if one of them hangs or dies."""
     # A child that is forked while there are threads makes a call or two and ends.
     warnings.simplefilter("ignore", DeprecationWarning)
-    seed, end = sys.argv[1], time.monotonic() + float(sys.argv[2])
+    seed = sys.argv[1]
     for end_of_it in MAIL:
         end_of_it.setblocking(False)
     # All have these in common from the beginning.
@@ -397,6 +399,7 @@ def main():
     smc.close()
     children = {}
     sys.stdout.flush()
+    end = time.monotonic() + float(sys.argv[2])
     for number in range(WORKERS):
         child = os.fork()
         if child == 0:

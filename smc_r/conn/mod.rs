@@ -395,6 +395,9 @@ impl Connection {
                     if transmit.cdc.prod_flags.blocked {
                         self.group.ns.stats.tx().peer_full();
                     }
+                    if self.next.is_none() && self.core.is_idle() {
+                        break;
+                    }
                 }
                 Err(PostError::Busy) => {
                     self.core.unpost(transmit.ticket);

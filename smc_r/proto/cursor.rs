@@ -124,11 +124,13 @@ impl Geometry {
     }
 
     /// Bytes from the cursor to the end of the ring, at least 1.
+    #[inline(always)]
     pub const fn to_end(self, at: Cursor) -> u32 {
         self.size.saturating_sub(at.count)
     }
 
     /// The cursor `n` bytes further. `n` must not exceed the capacity.
+    #[inline(always)]
     pub const fn advance(self, at: Cursor, n: u32) -> Cursor {
         let room = self.to_end(at);
         if n < room {
@@ -220,6 +222,7 @@ impl Position {
     }
 
     /// The place `n` bytes further. `n` must not exceed the capacity of the ring.
+    #[inline(always)]
     pub const fn advance(self, ring: Geometry, n: u32) -> Position {
         Position {
             total: self.total.wrapping_add(n as u64),
@@ -229,12 +232,14 @@ impl Position {
 
     /// Bytes from `earlier` up to here; 0 if `earlier` is not earlier. The two must be at most
     /// 4 GiB apart, which all places of one ring are.
+    #[inline(always)]
     pub const fn since(self, earlier: Position) -> u32 {
         amount(earlier.total, self.total)
     }
 }
 
 /// Bytes from `earlier` to `later` of one stream; 0 if they stand the other way round.
+#[inline(always)]
 pub(crate) const fn amount(earlier: u64, later: u64) -> u32 {
     let n = later.saturating_sub(earlier);
     if n > u32::MAX as u64 {

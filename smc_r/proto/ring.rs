@@ -36,6 +36,7 @@ impl Spans {
     };
 
     /// The `n` bytes of `ring` from `at` on; not more than its capacity.
+    #[inline(always)]
     pub const fn new(ring: Geometry, at: Cursor, n: u32) -> Spans {
         let n = if n < ring.capacity() {
             n

@@ -278,7 +278,8 @@ def events_of_a_listener(t):
         t.note("nothing", epoll.poll(0.1) == [])
         for _ in range(2):
             t.socket().connect(listening.getsockname())
-        t.until(lambda: False, 0.3)
+        # Both can be accepted by then.
+        t.until(lambda: False, 1)
         t.note("first look", len(epoll.poll(3)))
         t.note("second look", len(epoll.poll(0.1)))
         raw.accept4(listening)
@@ -325,7 +326,7 @@ def the_order_of_accept(t):
         client.send(bytes([number]))
         clients.append(client)
         # What the server still has to do for it is done.
-        t.until(lambda: False, 0.2)
+        t.until(lambda: False, 0.6)
     clients[1].shutdown(socket.SHUT_WR)
     clients[4].send(b"more")
     t.until(lambda: False, 0.2)

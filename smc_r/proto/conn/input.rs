@@ -101,7 +101,13 @@ impl Conn {
             events.dropped = true;
             return events;
         }
-        let Some(cdc) = &self.put_in_order(link, *cdc) else {
+        let latest;
+        let cdc = if self.awaited.is_empty() {
+            cdc
+        } else if let Some(cdc) = self.put_in_order(link, *cdc) {
+            latest = cdc;
+            &latest
+        } else {
             events.held = true;
             return events;
         };

@@ -124,11 +124,8 @@ impl Conn {
 
     /// A message has come over `link`. It is kept if some that were sent before it are to come; else what
     /// it does not say itself is added, so that it can be taken.
-    #[inline]
+    #[inline(never)]
     pub(super) fn put_in_order(&mut self, link: LinkIx, mut cdc: Cdc) -> Option<Cdc> {
-        if self.awaited.is_empty() {
-            return Some(cdc);
-        }
         self.awaited.remove(link, cdc.seq);
         if !self.awaited.precedes(cdc.seq) {
             // The urgent byte that a held message tells of must not be read without its mark.

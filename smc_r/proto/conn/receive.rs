@@ -279,6 +279,16 @@ impl Conn {
         self.tx.told.advance(self.own, fresh.saturating_sub(kept))
     }
 
+    /// Whether so little was consumed since the peer was told that no update can be due: as
+    /// [`Self::is_update_due`] has it, at a glance.
+    #[inline(always)]
+    pub(super) fn need_not_tell(&self) -> bool {
+        let fresh = u64::from(self.consumed.since(self.tx.told));
+        !self.tx.owe_update
+            && !self.peer_blocked
+            && fresh.saturating_mul(10) < u64::from(self.recv_limit)
+    }
+
     /// Whether the peer has to hear of what was consumed, for that alone.
     pub(super) fn is_update_due(&self, busy: bool) -> bool {
         let fresh = u64::from(self.reportable().since(self.tx.told));

@@ -313,13 +313,12 @@ impl Conn {
         }
     }
 
-    /// Whether the peer knows everything, and [`Conn::poll_transmit`] need not be asked: so it is most of
-    /// the time.
-    #[inline]
+    /// Whether the peer knows all that it has to, and [`Conn::poll_transmit`] need not be asked: so it is
+    /// most of the time.
+    #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.tx.written.total == self.committed.total
-            && (self.tx.told.total == self.consumed.total
-                || self.tx.told.total == self.reportable().total)
+            && (self.tx.told.total == self.consumed.total || self.need_not_tell())
             && self.tx.sent == self.want
             && !self.tx.owe_message
             && !self.tx.validate
