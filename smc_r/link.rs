@@ -198,6 +198,13 @@ impl Link {
             .is_some_and(|transport| matches!(transport.state(), State::Receiving | State::Sending))
     }
 
+    /// True once it is of no use any more, or if it never was.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.transport
+            .as_ref()
+            .is_none_or(|transport| matches!(transport.state(), State::Failed | State::Gone))
+    }
+
     /// True while it can send.
     pub(crate) fn is_sending(&self) -> bool {
         self.transport

@@ -13,12 +13,15 @@ def main():
         print(f"# iperf3: {result['error']}")
         return 1
     silent = []
-    for interval in result["intervals"]:
-        # The last one may be a splinter.
-        if interval["sum"]["seconds"] < 0.5:
-            continue
-        for part in ("sum", "sum_bidir_reverse"):
-            if part in interval and interval[part]["bytes"] == 0:
+    for part in ("sum", "sum_bidir_reverse"):
+        quiet = 0
+        for interval in result["intervals"]:
+            # The last one may be a splinter.
+            if part not in interval or interval["sum"]["seconds"] < 0.5:
+                continue
+            quiet = quiet + 1 if interval[part]["bytes"] == 0 else 0
+            # A machine may stop for a second or two.
+            if quiet == 3:
                 silent.append(f"{interval[part]['start']:.1f} s")
     end = result["end"]
     for part in ("sum_received", "sum_received_bidir_reverse"):
@@ -27,7 +30,7 @@ def main():
             if end[part]["bytes"] == 0:
                 silent.append("all")
     if silent:
-        print(f"# nothing was transferred in the seconds from {', '.join(silent)}")
+        print(f"# nothing was transferred in three seconds up to {', '.join(silent)}")
     if len(result["intervals"]) < int(sys.argv[2]) - 1:
         print(f"# only {len(result['intervals'])} intervals")
         return 1

@@ -407,7 +407,7 @@ def timeouts(where, host):
         raise AssertionError("read nothing")
     except BlockingIOError:
         pass
-    s.check(0.3 < time.monotonic() - started < 5, "SO_RCVTIMEO")
+    s.check(0.3 < time.monotonic() - started < 20, "SO_RCVTIMEO")
     client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 400000))
     started = time.monotonic()
     try:

@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import sys
+import threading
 import time
 
 HOST, PORT, REPLICA = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -281,8 +282,19 @@ def idle_clients():
     with Client() as one, Client() as two:
         one.ask("config", "set", "timeout", 1)
         two.ask("ping")
-        assert two.ends()
-    with Client() as one:
+        # Who asks now and then stays.
+        over = threading.Event()
+
+        def pings():
+            while not over.wait(0.2):
+                one.ask("ping")
+        keeping = threading.Thread(target=pings)
+        keeping.start()
+        try:
+            assert two.ends()
+        finally:
+            over.set()
+            keeping.join()
         one.ask("config", "set", "timeout", 0)
 
 

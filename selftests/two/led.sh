@@ -52,7 +52,7 @@ show_state() {
 
 # remote COMMAND...: on guest b, with its output and exit code here.
 remote() {
-	local job end=$((SECONDS + 150))
+	local job end=$((SECONDS + 600))
 	job=$(mktemp -u "$REMOTE/XXXXXXXX")
 	printf '%q ' "$@" >"$job.new"
 	mv "$job.new" "$job.command"

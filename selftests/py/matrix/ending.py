@@ -173,10 +173,10 @@ def linger_without_blocking(t):
 def linger_and_signal(t):
     client, server = small(t)
     total = filled(t, client)
-    linger(client, 1, 3)
+    linger(client, 1, 20)
     seen = t.signal_soon()
     fd = client.detach()
-    t.timed("close", 0, 2, raw.call, "close", fd)
+    t.timed("close", 0, 10, raw.call, "close", fd)
     t.note("signals", seen)
     t.note("nothing is lost", len(read_exactly(server, total + 1)) == total)
 

@@ -60,7 +60,7 @@ def accept_without_connection(t):
     t.soon(client.connect, listening.getsockname(), after=0.8)
     t.timed("restarted", 0, 5, lambda: raw.accept4(listening) > 2)
     t.note("signals", seen)
-    listening.setsockopt(SOL, 20, limit(2))
+    listening.setsockopt(SOL, 20, limit(20))
     seen = t.signal_soon(restart=True)
     t.do("with a limit, restarted", raw.accept4, listening)
 
@@ -225,7 +225,7 @@ def accepted_after_its_end(t):
     client.send(b"hello")
     t.has(listening, 1)
     t.until(lambda: t.number(client, SIOCOUTQ) == 0)
-    t.until(lambda: False, 0.2)
+    t.until(lambda: False, 0.8)
     client.setsockopt(SOL, socket.SO_LINGER, RESET)
     client.close()
     t.poll("poll", listening, 1)
@@ -345,10 +345,11 @@ def the_order_of_accept_and_resets(t):
         client.connect(listening.getsockname())
         client.send(bytes([number]))
         t.until(lambda: t.number(client, SIOCOUTQ) == 0)
-        t.until(lambda: False, 0.2)
+        # What the server still has to do for it is done.
+        t.until(lambda: False, 0.8)
         if number == 1:
             client.close()
-            t.until(lambda: False, 0.2)
+            t.until(lambda: False, 0.5)
     for _ in range(3):
         server, _ = listening.accept()
         t.do("data", server.recv, 5)

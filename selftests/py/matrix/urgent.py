@@ -87,6 +87,7 @@ def two_urgent_bytes(t):
     t.poll("poll", server, 3)
     t.do("urgent", server.recv, 1, raw.OOB)
     t.do("recv", server.recv, 1)
+    t.arrived(server, 1)
     t.settled(server)
     t.do("recv", server.recv, 10, raw.DONTWAIT)
     t.note("mark", t.number(server, SIOCATMARK))

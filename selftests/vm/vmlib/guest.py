@@ -159,7 +159,7 @@ class Guest:
         accel = "tcg" if o.count_by else accelerator(self.kernel)
         kernel = self.kernel
         append = ["console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "nokaslr", "audit=0"]
-        append += ["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
+        append += ["watchdog_thresh=60", "workqueue.watchdog_thresh=120", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
         append += ["mitigations=off", "tsc=reliable", "no_timer_check", f"smc_role={self.role}"]
         if shell:
             size = shutil.get_terminal_size()
@@ -225,7 +225,7 @@ class Guest:
     def start(self, shell=False):
         """Boots it, once it is off."""
         if self.process:
-            self.process.wait(60)
+            self.process.wait(180)
         stdio = None if shell else subprocess.PIPE
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(
