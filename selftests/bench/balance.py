@@ -31,7 +31,9 @@ def main():
     ours, c = (json.loads(Path(path).read_text(encoding="utf-8")) for path in sys.argv[1:3])
     print(f"# Instructions of SMC, ib_core and rdma_rxe, both ends together: ours on Linux {ours['guest']['kernel']}, "
           f"C on Linux {c['guest']['kernel']}.")
-    print("# The kernels differ, and so do their ib_core and rdma_rxe; `guest` is everything, programs as well.")
+    if ours["guest"]["kernel"] != c["guest"]["kernel"]:
+        print("# The kernels differ, and so do their ib_core and rdma_rxe.")
+    print("# `guest` is everything, programs as well.")
     whole = {"revision": sys.argv[4], "ours": ours["guest"], "c": c["guest"], "works": []}
     for name, one in ours["works"].items():
         other = c["works"][name]
