@@ -368,12 +368,14 @@ impl<H: Handler> Connection<H> {
             more => Some((live.messages.piece(self.long_at, more as usize)?, more)),
         };
         let mut receives = (first..first + count).map(|place| {
-            let index = place % self.receive_cqes.len();
+            let all = self.receive_cqes.len();
+            let index = if place < all { place } else { place - all };
+            let cqe = self.receive_cqes.get(index).ok_or(EINVAL)?;
             let addr = live
                 .messages
                 .sync_for_device(index * len as usize, len as usize)?;
             Ok(Receive {
-                cqe: &self.receive_cqes[index],
+                cqe,
                 first: (addr, len),
                 second,
             })
@@ -664,8 +666,12 @@ impl<H: Handler> Connection<H> {
             return self.received.store(done, Ordering::Relaxed);
         }
         self.received.store(0, Ordering::Relaxed);
-        let all = self.receive_cqes.len();
-        let posted = self.post_receives((all + index + 1 - done) % all, done);
+        let before = if index + 1 < done {
+            self.receive_cqes.len()
+        } else {
+            0
+        };
+        let posted = self.post_receives(before + index + 1 - done, done);
         // A place less for messages is not made up for, and a peer for which there is none waits for
         // ever. Where the connection is being shut down, nobody needs to know.
         if posted.is_err() && self.queue.lock().qp().is_some() {
