@@ -4,7 +4,7 @@
 import array
 import mmap
 import os
-
+import select
 import signal
 import socket
 import struct
