@@ -7,7 +7,6 @@ import socket
 import struct
 from collections import Counter
 
-
 from . import raw
 from .harness import ALL_BITS, bits, shown
 
