@@ -17,7 +17,7 @@ modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= c
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
 
-kernel: ## build a kernel of our own to test on (NAME=debug, kasan or native); KVER=NAME uses it elsewhere
+kernel: ## build a kernel of our own to test on (NAME=debug, kasan, bench or native); KVER=NAME uses it elsewhere
 	@tools/env/build-kernel "$(NAME)"
 
 install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)

@@ -106,7 +106,7 @@ pub struct Config {
     /// The longest message to send if there is one of them in flight at most; 0 for none that are
     /// longer than the others.
     pub long_message_len: u32,
-    /// Messages that can be taken without the peer having to wait.
+    /// Messages that can be taken without the peer having to wait, up to an eighth less.
     pub receives: u32,
     /// The longest message to receive, if `receive_more` is zero.
     pub receive_len: u32,
@@ -342,7 +342,8 @@ impl<H: Handler> Connection<H> {
         qp.init(&self.local)?;
         let all = self.receive_cqes.len();
         for first in (0..all).step_by(MAX_RECEIVES) {
-            self.post_receives(first, MAX_RECEIVES.min(all - first))?;
+            let count = MAX_RECEIVES.min(all - first);
+            self.post_receives(first + count - 1, count)?;
         }
         qp.ready_to_receive(&self.local, peer)
     }
@@ -356,8 +357,9 @@ impl<H: Handler> Connection<H> {
         Ok(())
     }
 
-    /// Posts so many receives, from a place on: [`MAX_RECEIVES`] at most.
-    fn post_receives(&self, first: usize, count: usize) -> Result {
+    /// Posts so many receives, [`MAX_RECEIVES`] at most: those up to the place `last`, and round the end of
+    /// the list.
+    fn post_receives(&self, last: usize, count: usize) -> Result {
         let queue = self.queue.lock();
         let qp = queue.qp().ok_or(ENODEV)?;
         // SAFETY: The queue pair is there, and stays while the lock is held.
@@ -367,8 +369,8 @@ impl<H: Handler> Connection<H> {
             0 => None,
             more => Some((live.messages.piece(self.long_at, more as usize)?, more)),
         };
-        let mut receives = (first..first + count).map(|place| {
-            let all = self.receive_cqes.len();
+        let all = self.receive_cqes.len();
+        let receives = (last + all + 1 - count..last + all + 1).map(|place| {
             let index = if place < all { place } else { place - all };
             let cqe = self.receive_cqes.get(index).ok_or(EINVAL)?;
             let addr = live
@@ -381,8 +383,9 @@ impl<H: Handler> Connection<H> {
             })
         });
         // SAFETY: The queue pair is valid, see above. The buffers are mapped, and both they and
-        // the entries stay until the completion queue is gone.
-        unsafe { verbs::post_recv(qp, queue.local_key(), &mut receives) }
+        // the entries stay until the completion queue is gone. None of them is posted already: these are
+        // the first of all, or have completed since they were, because receives complete in order.
+        unsafe { verbs::post_recv(qp, queue.local_key(), receives) }
     }
 
     /// Passes on a message of which the end is in the place for all.
@@ -653,8 +656,9 @@ impl<H: Handler> Connection<H> {
             let _ = self.received_long(live, offset, len + more);
         } else if live.messages.sync_for_cpu(offset, len).is_ok() {
             if let Ok(start) = live.messages.pages().piece(offset, len) {
-                // SAFETY: `piece` has checked the range. The device is done with this buffer
-                // until it is posted again below, and the pages are used for nothing else.
+                // SAFETY: `piece` has checked the range. The device is done with this buffer until it is
+                // posted again, below or when a later receive completes, and no other callback of this
+                // queue runs before; the pages are used for nothing else.
                 let message = unsafe { slice::from_raw_parts(start, len) };
                 live.handler.received(message);
             }
@@ -666,12 +670,7 @@ impl<H: Handler> Connection<H> {
             return self.received.store(done, Ordering::Relaxed);
         }
         self.received.store(0, Ordering::Relaxed);
-        let before = if index + 1 < done {
-            self.receive_cqes.len()
-        } else {
-            0
-        };
-        let posted = self.post_receives(before + index + 1 - done, done);
+        let posted = self.post_receives(index, done);
         // A place less for messages is not made up for, and a peer for which there is none waits for
         // ever. Where the connection is being shut down, nobody needs to know.
         if posted.is_err() && self.queue.lock().qp().is_some() {

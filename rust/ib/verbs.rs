@@ -418,16 +418,16 @@ pub(super) struct Receive<'a> {
     pub(super) second: Option<(u64, u32)>,
 }
 
-/// Posts receives, [`MAX_RECEIVES`] at most, in this order.
+/// Posts receives in this order, the first [`MAX_RECEIVES`] of them. If that fails, some may have been.
 ///
 /// # Safety
 ///
 /// `qp` must be valid and have been made for as many pieces, and the bytes at the DMA addresses
 /// writable by the device, until the receives complete; their `cqe` must not move until then.
-pub(super) unsafe fn post_recv(
+pub(super) unsafe fn post_recv<'a>(
     qp: NonNull<bindings::ib_qp>,
     lkey: u32,
-    receives: &mut dyn Iterator<Item = Result<Receive<'_>>>,
+    receives: impl Iterator<Item = Result<Receive<'a>>>,
 ) -> Result {
     let mut sges = pin_init::zeroed::<[[bindings::ib_sge; 2]; MAX_RECEIVES]>();
     let mut requests = pin_init::zeroed::<[bindings::ib_recv_wr; MAX_RECEIVES]>();

@@ -395,7 +395,8 @@ impl Connection {
                     if transmit.cdc.prod_flags.blocked {
                         self.group.ns.stats.tx().peer_full();
                     }
-                    if self.next.is_none() && self.core.is_idle() {
+                    // Spares the call that would say so.
+                    if self.core.is_idle() {
                         break;
                     }
                 }

@@ -277,9 +277,9 @@ impl Pools {
             GFP_KERNEL,
         )?;
         for link in group.links() {
-            // A link that is on its way out has none to give.
+            // A link that is on its way out has none to give. One that is being set up needs it as well.
             if let Err(error) = rmb.add_key(&link) {
-                if link.is_up() {
+                if !link.is_broken() {
                     return Err(error);
                 }
             }

@@ -219,12 +219,7 @@ impl Handshake {
             return Some(Contact::Refuse(Diagnosis::REGISTER_RMB));
         }
         let Some(rtoken) = rmb.token(link.place) else {
-            // The device has no region for it, unless the link has gone meanwhile.
-            return Some(Contact::Refuse(if link.is_broken() {
-                Diagnosis::NO_ACTIVE_LINK
-            } else {
-                Diagnosis::MEMORY
-            }));
+            return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
         };
         let local = Local {
             link: end.into(),

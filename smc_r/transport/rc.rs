@@ -66,7 +66,7 @@ const RESERVED: u32 = 8;
 pub(crate) struct Queues {
     /// Chains in flight.
     slots: u32,
-    /// Messages the peer can send without waiting for us.
+    /// Messages the peer can send without waiting for us, up to an eighth less.
     receives: u32,
 }
 

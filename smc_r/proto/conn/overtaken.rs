@@ -123,7 +123,7 @@ impl Conn {
     }
 
     /// A message has come over `link`. It is kept if some that were sent before it are to come; else what
-    /// it does not say itself is added, so that it can be taken.
+    /// it does not say itself is added, so that it can be taken. Asked only while some are awaited, which is rare.
     #[inline(never)]
     pub(super) fn put_in_order(&mut self, link: LinkIx, mut cdc: Cdc) -> Option<Cdc> {
         self.awaited.remove(link, cdc.seq);

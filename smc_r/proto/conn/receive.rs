@@ -279,19 +279,24 @@ impl Conn {
         self.tx.told.advance(self.own, fresh.saturating_sub(kept))
     }
 
-    /// Whether so little was consumed since the peer was told that no update can be due: as
-    /// [`Self::is_update_due`] has it, at a glance.
+    /// Whether so little was consumed since the peer was told that no update can be due, at a glance:
+    /// where this says so, [`Self::is_update_due`] has to say that none is.
     #[inline(always)]
     pub(super) fn need_not_tell(&self) -> bool {
-        let fresh = u64::from(self.consumed.since(self.tx.told));
         !self.tx.owe_update
             && !self.peer_blocked
-            && fresh.saturating_mul(10) < u64::from(self.recv_limit)
+            && !self.is_worth(self.consumed.since(self.tx.told))
+    }
+
+    /// Whether room for so many bytes is worth an update (RFC 7609, 4.5.1).
+    #[inline(always)]
+    fn is_worth(&self, fresh: u32) -> bool {
+        u64::from(fresh).saturating_mul(10) >= u64::from(self.recv_limit)
     }
 
     /// Whether the peer has to hear of what was consumed, for that alone.
     pub(super) fn is_update_due(&self, busy: bool) -> bool {
-        let fresh = u64::from(self.reportable().since(self.tx.told));
+        let fresh = self.reportable().since(self.tx.told);
         if fresh == 0 || self.rx_fin >= Fin::Closed {
             return false;
         }
@@ -299,12 +304,12 @@ impl Conn {
             return true;
         }
         let limit = u64::from(self.recv_limit);
-        // The window as the peer sees it is small, and an update worth it (RFC 7609, 4.5.1).
+        // The window as the peer sees it is small, and an update worth it.
         let used = self.received.since(self.tx.told);
         let window = u64::from(self.own.capacity().saturating_sub(used));
         let small = window.saturating_mul(2) < limit;
-        let worth = fresh.saturating_mul(10) >= limit;
-        let large = fresh.saturating_mul(2) >= limit;
+        let worth = self.is_worth(fresh);
+        let large = u64::from(fresh).saturating_mul(2) >= limit;
         // A peer that waits for room hears of crumbs only when there is nothing else to be read: it would
         // fill each of them with a transmit of its own.
         let due = if worth {

@@ -293,6 +293,7 @@ impl Conn {
     /// What is to be posted next, if anything.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         if self.is_idle() || self.down || self.flight.is_full() {
+            debug_assert!(!self.is_idle() || self.plan().is_none());
             return None;
         }
         if self.tx.validate {
@@ -318,7 +319,9 @@ impl Conn {
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.tx.written.total == self.committed.total
-            && (self.tx.told.total == self.consumed.total || self.need_not_tell())
+            && (self.tx.told.total == self.consumed.total
+                || self.need_not_tell()
+                || self.tx.told.total == self.reportable().total)
             && self.tx.sent == self.want
             && !self.tx.owe_message
             && !self.tx.validate

@@ -506,6 +506,23 @@ fn a_peer_of_release_0_has_no_limits() {
     assert_eq!(talk.actions(), [Todo::Do(Action::Contact)]);
 }
 
+/// The feature mask of a Confirm is what both have, and the only feature there is belongs to SMC-D.
+#[test]
+fn features_that_only_the_peer_has_are_not_confirmed() {
+    let told = |v2: &AcceptV2| v2.first.unwrap().limits.unwrap().features;
+    assert_eq!(offer().limits.unwrap().features, 0);
+    let mut eager = offer();
+    eager.limits.as_mut().unwrap().features = 0xffff;
+    let accept = own_v2(Role::Server, 2).accept_first(&eager, eid(COMMON), true);
+    assert_eq!(told(&accept), 0);
+    let eager = changed(accept, |first| {
+        first.limits.as_mut().unwrap().features = 0xffff
+    });
+    let gid = end(Role::Client).gid;
+    let confirm = own_v2(Role::Client, 2).confirm(&eager, gid, true);
+    assert_eq!(told(&confirm), 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
