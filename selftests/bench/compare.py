@@ -143,7 +143,7 @@ def main():
     pairs, rows = chosen(every, options.pair), chosen(ROWS, options.row)
     guests = {guest.name: facts(guest) for guest in (here, there)}
     for name, guest in guests.items():
-        print(f"# guest {name}: Linux {guest['kernel']}, {guest['processors']} processors", flush=True)
+        print(f"# guest {name}: Linux {guest['kernel']}, {guest['machine']}, {guest['processors']} processors", flush=True)
     try:
         for pair in pairs:
             pair.start()

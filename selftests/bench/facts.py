@@ -15,12 +15,22 @@ def first_line(path, start=""):
     return ""
 
 
+def machine():
+    """The machine's name, which for QEMU's has the version, and how a guest of the runner is executed."""
+    words = Path("/proc/cmdline").read_text(encoding="ascii").split()
+    ways = [word.removeprefix("smc_accel=") for word in words if word.startswith("smc_accel=")]
+    dmi = Path("/sys/class/dmi/id")
+    names = [first_line(dmi / name) for name in ("sys_vendor", "product_version") if (dmi / name).exists()]
+    return " ".join(names + ways)
+
+
 def facts():
     """Kernel, modules and hardware."""
     modules = [line.split()[0] for line in Path("/proc/modules").read_text(encoding="ascii").splitlines()]
     return {
         "kernel": platform.release(),
         "implementation": " ".join(name for name in modules if name in ("smc", "smc_r")),
+        "machine": machine(),
         "processor": first_line("/proc/cpuinfo", "model name"),
         "processors": os.cpu_count(),
         "memory_kib": int(first_line("/proc/meminfo", "MemTotal").split()[0]),

@@ -161,6 +161,7 @@ class Guest:
         append = ["console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "nokaslr", "audit=0"]
         append += ["watchdog_thresh=60", "workqueue.watchdog_thresh=120", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
         append += ["mitigations=off", "tsc=reliable", "no_timer_check", f"smc_role={self.role}"]
+        append += [f"smc_accel={accel}"]
         if shell:
             size = shutil.get_terminal_size()
             append += ["smc_shell=1", f"smc_rows={size.lines}", f"smc_cols={size.columns}"]
