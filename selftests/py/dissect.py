@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Has tshark read the CLC, LLC and CDC messages of a capture, and looks for what it could not make sense of.
 
-usage: dissect.py FOLDER CASES CAPTURE...
-
-CASES has lines `TIME NAME`: when a case began. The packets of each, from all captures, go to
-FOLDER/interop-NAME.pcap. What is reported as wrong: a case without any, malformed messages, payload of accelerated TCP
-connections that is no CLC message, messages by RDMA that are neither LLC nor CDC or that nobody is woken for, writes
-with immediate data. Everything that the cases are known to send has to be there.
+CASES has lines `TIME NAME`: when a case began. The packets of each, from all captures, go to PREFIX-NAME.pcap.
+What is reported as wrong: a case without any, messages of which tshark warns, payload of accelerated TCP connections
+that is no CLC message, messages by RDMA that are neither LLC nor CDC or that nobody is woken for, writes with
+immediate data. Every kind of message that is needed has to be there, of one host if its Ethernet addresses are given.
 """
 
+import argparse
 import bisect
 import collections
 import struct
@@ -19,6 +18,7 @@ FIELDS = (
     "frame.time_epoch",
     "frame.number",
     "frame.protocols",
+    "eth.src",
     "tcp.stream",
     "tcp.len",
     "tcp.analysis.retransmission",
@@ -26,6 +26,7 @@ FIELDS = (
     "infiniband.bth.se",
     "smc.clc_msg",
     "smc.llc_msg",
+    "_ws.expert.severity",
     "_ws.expert.group",
     "_ws.expert.message",
     "_ws.col.info",
@@ -39,10 +40,10 @@ LLC = {
     0x24: "DELETE LINK", 0x25: "REQUEST ADD LINK", 0x26: "CONFIRM RKEY", 0x27: "TEST LINK",
     0x29: "DELETE RKEY", CDC: "CDC",
 }  # fmt: skip
-EXPECTED = {
-    *CLC.values(), "CONFIRM LINK", "ADD LINK", "REQUEST ADD LINK", "DELETE LINK", "CONFIRM RKEY", "DELETE RKEY",
-    "TEST LINK", "CDC",
-}  # fmt: skip
+KINDS = [*CLC.values(), *dict.fromkeys(LLC.values())]
+# From this severity on it is a warning, unless it is about what TCP segments got lost.
+WARNING = 0x600000
+SEQUENCE = 0x2000000
 GUESSES = (
     "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib", "iser_infiniband", "eth_over_ib",
     "mellanox_eoib", "sdp_infiniband", "fc_infiniband",
@@ -78,7 +79,7 @@ def packets(capture):
         position = end
 
 
-def split(captures, folder, starts, names):
+def split(captures, prefix, starts, names):
     """One file for each case; gives back all, as tshark can read it, and the cases that have any."""
     with open(captures[0], "rb") as file:
         head = file.read(24)
@@ -89,7 +90,7 @@ def split(captures, folder, starts, names):
         parts[names[max(case, 0)]] += record + frame
         readable += record + big_endian(frame)
     for name, data in parts.items():
-        with open(f"{folder}/interop-{name}.pcap", "wb") as file:
+        with open(f"{prefix}-{name}.pcap", "wb") as file:
             file.write(head + data)
     return bytes(readable), set(parts)
 
@@ -142,15 +143,32 @@ def numbers(text):
     return [int(value, 0) for value in text.split(",") if value]
 
 
+def warns(frame):
+    """Whether tshark has anything against this."""
+    severities, groups = numbers(frame.ws_expert_severity), numbers(frame.ws_expert_group)
+    return any(severity >= WARNING and group != SEQUENCE for severity, group in zip(severities, groups))
+
+
+def arguments():
+    """Those of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--of", action="append", default=[], metavar="ETHER", help="who has to send what is needed")
+    parser.add_argument("--need", action="append", default=[], choices=KINDS, metavar="KIND")
+    parser.add_argument("prefix")
+    parser.add_argument("cases")
+    parser.add_argument("captures", nargs="+")
+    return parser.parse_args()
+
+
 def main():
     """Entry point."""
-    folder, list_of_cases, *captures = sys.argv[1:]
-    starts, names = cases(list_of_cases)
-    content, found = split(captures, folder, starts, names)
-    readable = f"{captures[0]}.readable"
+    options = arguments()
+    starts, names = cases(options.cases)
+    content, found = split(options.captures, options.prefix, starts, names)
+    readable = f"{options.captures[0]}.readable"
     with open(readable, "wb") as file:
         file.write(content)
-    seen = collections.Counter()
+    seen, sent = collections.Counter(), set()
     messages = 0
     wrong = list(without_any(names, found))
     payload = collections.defaultdict(list)
@@ -164,16 +182,16 @@ def main():
                          f"{frame.ws_expert_message}")
 
         is_rfc = frame.smc_clc_msg and CLC[1] in frame.ws_col_info and frame.tcp_len == RFC_PROPOSAL
-        if "smc" in layers and "malformed" in frame.ws_expert_message.lower() and not is_rfc:
-            report("malformed")
-        for kind in numbers(frame.smc_clc_msg):
-            seen[CLC.get(kind, f"CLC {kind}")] += 1
-            if kind not in CLC:
-                report(f"CLC type {kind}")
-        for kind in numbers(frame.smc_llc_msg):
-            seen[LLC.get(kind, f"LLC {kind}")] += 1
-            if kind not in LLC:
-                report(f"LLC type {kind}")
+        if "smc" in layers and warns(frame) and not is_rfc:
+            report("a warning")
+        for field, known, what in ((frame.smc_clc_msg, CLC, "CLC"), (frame.smc_llc_msg, LLC, "LLC")):
+            for kind in numbers(field):
+                name = known.get(kind, f"{what} {kind}")
+                seen[name] += 1
+                if not options.of or frame.eth_src in options.of:
+                    sent.add(name)
+                if kind not in known:
+                    report(f"{what} type {kind}")
         if frame.tcp_stream and frame.tcp_len not in ("", "0") and not frame.tcp_analysis_retransmission:
             kinds = numbers(frame.smc_clc_msg)
             if 3 in kinds:
@@ -198,7 +216,7 @@ def main():
     for text in wrong[:20]:
         print(f"# {text}")
     print(f"# {len(accelerated)} accelerated connections; " + ", ".join(f"{n} {k}" for k, n in seen.most_common()))
-    missing = EXPECTED - set(seen)
+    missing = set(options.need) - sent
     if missing:
         print(f"# not seen: {', '.join(sorted(missing))}")
     if not messages:

@@ -319,6 +319,47 @@ def on_demand(role, host, port, ready):
     s.equal("end", b"", sock.recv(1))
 
 
+def held(role, host, port, ready, count):
+    """As `on_demand`, with a smaller block over each of many connections."""
+    count = int(count)
+    if role == "server":
+        serve_held(host, port, ready, count)
+        return
+    socks = [connect(host, port) for _ in range(count)]
+    s.touch(f"{ready}.client")
+    number = 0
+    while True:
+        number += 1
+        until_file(f"{ready}.{number}.go")
+        if not os.path.getsize(f"{ready}.{number}.go"):
+            break
+        for place, sock in enumerate(socks):
+            sock.sendall(s.pattern(3000, number + place))
+        for place, sock in enumerate(socks):
+            s.equal(f"answer of connection {place}", s.pattern(3000, number + place), s.read_exactly(sock, 3000))
+        s.touch(f"{ready}.{number}.done")
+    for sock in socks:
+        sock.shutdown(socket.SHUT_WR)
+        s.equal("end", b"", sock.recv(1))
+
+
+def serve_held(host, port, ready, count):
+    """Gives back what comes over each of these connections, until all have ended."""
+    poll, socks = select.poll(), {}
+    with listen(host, port, ready) as listener:
+        for _ in range(count):
+            sock = accept(listener)
+            socks[sock.fileno()] = sock
+            poll.register(sock, select.POLLIN)
+    while socks:
+        for number, _ in poll.poll():
+            if data := socks[number].recv(65536):
+                socks[number].sendall(data)
+            else:
+                poll.unregister(number)
+                socks.pop(number).close()
+
+
 def sequence(role, host, port, ready, count):
     """One connection after the other."""
     count = int(count)
@@ -434,7 +475,7 @@ def play(part, words):
     os.dup2(output, 2)
     case, role, host, port, ready, EXPECT, *rest = words
     sys.argv[1:] = [case]
-    table = (bulk, steady, ping_pong, urgent, half_close, abort, reset, killed, on_demand, sequence, paced,
+    table = (bulk, steady, ping_pong, urgent, half_close, abort, reset, killed, on_demand, held, sequence, paced,
              ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()

@@ -24,6 +24,8 @@ ids() {
 able() {
 	hears
 	ip link set eth1 up
+	[ ! -e /sys/class/net/br0 ] || bridge_off
+	sysctl -q net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0
 	[ ! -e /sys/class/infiniband/rxe1 ] || second_nic_off
 	restored
 	ids $EID
@@ -45,17 +47,15 @@ subnet_del() {
 }
 
 # A further address in the same subnet, which is that of the next connections.
+second() { echo ${VM_LOCAL%.*}.1${VM_LOCAL##*.}; }
+first() { echo $VM_LOCAL; }
 second_address() {
-	local own=10.77.0.11
-	[ $VM_ROLE = a ] || own=10.77.0.12
-	ip addr add $own/24 dev eth0
-	ip route change 10.77.0.0/24 dev eth0 src $own
+	ip addr add $(second)/24 dev eth0
+	ip route change 10.77.0.0/24 dev eth0 src $(second)
 }
 one_address() {
-	local own=10.77.0.11 first=10.77.0.1
-	[ $VM_ROLE = a ] || own=10.77.0.12 first=10.77.0.2
-	ip route change 10.77.0.0/24 dev eth0 src $first
-	ip addr del $own/24 dev eth0
+	ip route change 10.77.0.0/24 dev eth0 src $VM_LOCAL
+	ip addr del $(second)/24 dev eth0
 }
 
 # To the other host through a gateway, which has the Ethernet address of that host.
@@ -91,9 +91,8 @@ ipsec_off() {
 
 # A second device, and the name of the network that both are in. Linux uses one for a further link only where its
 # card has an address of the subnet of the group's first connection.
-SECOND=${VM_LOCAL%.*}.1${VM_LOCAL##*.}/24
 second_nic_on() {
-	ip addr replace $SECOND dev eth1 noprefixroute
+	ip addr replace $(second)/24 dev eth1 noprefixroute
 	ip route replace ${VM_LOCAL%.*}.0/24 dev eth1 metric 500
 	rdma link add rxe1 type rxe netdev eth1
 	until_true 10 rxe_active rxe1
@@ -103,7 +102,32 @@ second_nic_on() {
 second_nic_off() {
 	smc_pnet -f
 	rdma link del rxe1 2>/dev/null || true
-	ip addr del $SECOND dev eth1
+	ip addr del $(second)/24 dev eth1
+}
+
+# One device on both cards, and addresses and the network's name along with it.
+bridge_on() {
+	rdma link del rxe0
+	ip link add br0 address "$(cat /sys/class/net/eth0/address)" type bridge
+	ip addr del $VM_LOCAL/24 dev eth0
+	ip link set eth0 master br0
+	ip link set eth1 master br0
+	ip link set br0 up
+	ip addr add $VM_LOCAL/24 dev br0
+	rdma link add rxe0 type rxe netdev br0
+	until_true 10 rxe_active rxe0
+	# Linux goes by the lowest device there is, which may be either.
+	smc_pnet -a NET -I br0 -D rxe0
+	smc_pnet -a NET -I eth0
+	smc_pnet -a NET -I eth1
+}
+bridge_off() {
+	smc_pnet -f
+	rdma link del rxe0
+	ip link del br0
+	ip addr add $VM_LOCAL/24 dev eth0
+	rdma link add rxe0 type rxe netdev eth0
+	until_true 10 rxe_active rxe0
 }
 
 # RoCE does not arrive here any more; nobody is told.
