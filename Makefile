@@ -47,11 +47,12 @@ fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
 
-bench: modules tools ## compare TCP, SMC, the C implementation and raw RDMA by figures, in two guests (BENCH= options, see selftests/bench)
+bench: modules tools ## compare TCP, SMC, the C implementation and raw RDMA by time and instructions, in two guests (BENCH= options, see selftests/bench)
 	@tools/env/setup peer
 	@tools/env/bench $(BENCH)
+	@[ -n "$(BENCH)" ] || tools/env/bench-instructions
 
-bench-instructions: modules tools ## the same by instructions executed, ours against C, which do not depend on the machine's load (BENCH=)
+bench-instructions: modules tools ## by instructions executed alone, ours against C, which do not depend on the machine's load (BENCH=)
 	@tools/env/setup peer
 	@tools/env/bench-instructions $(BENCH)
 
