@@ -25,6 +25,8 @@ able() {
 	hears
 	ip link set eth1 up
 	[ ! -e /sys/class/net/br0 ] || bridge_off
+	ip route del unreachable $VM_PEER 2>/dev/null || true # that of a case which failed
+	! ip addr show dev eth0 | grep -q " $(second)/" || one_address
 	sysctl -q net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0
 	[ ! -e /sys/class/infiniband/rxe1 ] || second_nic_off
 	restored
@@ -48,7 +50,6 @@ subnet_del() {
 
 # A further address in the same subnet, which is that of the next connections.
 second() { echo ${VM_LOCAL%.*}.1${VM_LOCAL##*.}; }
-first() { echo $VM_LOCAL; }
 second_address() {
 	ip addr add $(second)/24 dev eth0
 	ip route change 10.77.0.0/24 dev eth0 src $(second)
