@@ -111,10 +111,12 @@ bridge_on() {
 	rdma link del rxe0
 	ip link add br0 address "$(cat /sys/class/net/eth0/address)" type bridge
 	ip addr del $VM_LOCAL/24 dev eth0
+	ip addr del $VM_LOCAL1/24 dev eth1
 	ip link set eth0 master br0
 	ip link set eth1 master br0
 	ip link set br0 up
 	ip addr add $VM_LOCAL/24 dev br0
+	ip addr add $VM_LOCAL1/24 dev br0
 	rdma link add rxe0 type rxe netdev br0
 	until_true 10 rxe_active rxe0
 	# Linux goes by the lowest device there is, which may be either.
@@ -127,6 +129,7 @@ bridge_off() {
 	rdma link del rxe0
 	ip link del br0
 	ip addr add $VM_LOCAL/24 dev eth0
+	ip addr add $VM_LOCAL1/24 dev eth1
 	rdma link add rxe0 type rxe netdev eth0
 	until_true 10 rxe_active rxe0
 }
