@@ -567,32 +567,52 @@ pub struct TestLink {
     pub reply: bool,
     /// Chosen by the sender of the request; the reply repeats it.
     pub data: [u8; 16],
+    /// The reply repeats this as well.
+    pub unused: Unused,
+}
+
+/// What has no meaning in TEST LINK: zeros, unless a peer knows better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unused {
+    /// The third byte; always zero in version 2, where it belongs to the length.
+    pub byte: u8,
+    /// All flags but the one that makes a reply.
+    pub flags: u8,
+    /// What is behind the data.
+    pub tail: [u8; 24],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct TestLinkWire {
-    header: [u8; 3],
+    header: [u8; 2],
+    byte: u8,
     flags: u8,
     data: [u8; 16],
-    reserved: [u8; 24],
+    tail: [u8; 24],
 }
 
 impl TestLink {
-    pub(super) fn from_wire(bytes: &[u8; LEN]) -> Self {
+    pub(super) fn from_wire(bytes: &[u8; LEN], v2: bool) -> Self {
         let wire: &TestLinkWire = zerocopy::transmute_ref!(bytes);
         Self {
             reply: wire.flags & REPLY != 0,
             data: wire.data,
+            unused: Unused {
+                byte: if v2 { 0 } else { wire.byte },
+                flags: wire.flags & !REPLY,
+                tail: wire.tail,
+            },
         }
     }
 
     pub(super) fn to_wire(self) -> [u8; LEN] {
         zerocopy::transmute!(TestLinkWire {
-            header: [0; 3],
-            flags: flag(self.reply, REPLY),
+            header: [0; 2],
+            byte: self.unused.byte,
+            flags: flag(self.reply, REPLY) | (self.unused.flags & !REPLY),
             data: self.data,
-            reserved: [0; 24],
+            tail: self.unused.tail,
         })
     }
 }

@@ -19,7 +19,8 @@ pub use self::{
         DeleteReason,
         RTokenPair,
         Reject,
-        TestLink, //
+        TestLink,
+        Unused, //
     },
     rkey::{
         ConfirmRkey,
@@ -179,7 +180,7 @@ impl Llc {
             LlcType::ConfirmRkey => Self::ConfirmRkey(ConfirmRkey::from_wire(message)),
             LlcType::ConfirmRkeyCont => Self::ConfirmRkeyCont(ConfirmRkeyCont::from_wire(message)),
             LlcType::DeleteRkey => Self::DeleteRkey(DeleteRkey::from_wire(message)),
-            LlcType::TestLink => Self::TestLink(TestLink::from_wire(message)),
+            LlcType::TestLink => Self::TestLink(TestLink::from_wire(message, false)),
         })
     }
 

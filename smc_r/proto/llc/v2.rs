@@ -214,7 +214,7 @@ impl<'a> Llc<'a> {
             LlcType::DeleteLink => Self::DeleteLink(DeleteLink::from_wire(fixed)),
             LlcType::RequestAddLink => Self::RequestAddLink(RequestAddLink::from_wire(bytes)?),
             LlcType::ConfirmRkey => Self::ConfirmRkey(ConfirmRkey::from_wire(fixed)),
-            LlcType::TestLink => Self::TestLink(TestLink::from_wire(fixed)),
+            LlcType::TestLink => Self::TestLink(TestLink::from_wire(fixed, true)),
             LlcType::DeleteRkey => Self::DeleteRkey(DeleteRkeyV2::from_wire(bytes)?),
         };
         Ok((message, order))

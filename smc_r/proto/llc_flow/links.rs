@@ -181,7 +181,11 @@ impl Flow {
             until,
         });
         self.counters.probes = self.counters.probes.saturating_add(1);
-        self.send(at, &Llc::TestLink(TestLink { reply: false, data }), None);
+        let request = TestLink {
+            data,
+            ..TestLink::default()
+        };
+        self.send(at, &Llc::TestLink(request), None);
     }
 
     pub(super) fn links_deadline(&self) -> Option<Time> {

@@ -25,8 +25,8 @@ use crate::{
 };
 
 impl Flow {
-    /// A SEND arrived that is not a CDC message (its first byte is not 0xFE). `peers` are the
-    /// group's buffers of the peer.
+    /// A SEND arrived that is not a CDC message (its first byte is not 0xFE), or a write with immediate
+    /// data, which is empty. `peers` are the group's buffers of the peer.
     pub fn handle_received(
         &mut self,
         link: LinkIx,
@@ -39,6 +39,10 @@ impl Flow {
             link.last_received = now;
         }
         self.clock = now;
+        // A write with immediate data, which brings no message.
+        if message.is_empty() {
+            return self.drop_message();
+        }
         self.forget_links(peers);
         // A group that is over does not talk any more. A driver that does not take events would
         // lose some, and a peer that makes us reply faster than the link sends has to wait.

@@ -413,9 +413,15 @@ fn rkeys() {
 #[test]
 fn test_link() {
     let data = core::array::from_fn(|i| 0xa0 + i as u8);
-    let request = TestLink { reply: false, data };
+    let request = TestLink {
+        data,
+        ..TestLink::default()
+    };
     assert_eq!(Llc::parse(&tv(25)), Ok(Llc::TestLink(request)));
-    let reply = TestLink { reply: true, data };
+    let reply = TestLink {
+        reply: true,
+        ..request
+    };
     assert_eq!(Llc::parse(&tv(26)), Ok(Llc::TestLink(reply)));
 }
 

@@ -65,14 +65,17 @@ proptest! {
         max in (1..=8u8, any::<u8>()),
         delete_link in delete_link(),
         confirm_rkey in confirm_rkey(),
-        test_link in test_link(),
+        mut test_link in test_link(),
     ) {
         (confirm_link.max_links, confirm_link.max_connections) = max;
         let message = match pick {
             0 => v2::Llc::ConfirmLink(confirm_link),
             1 => v2::Llc::DeleteLink(delete_link),
             2 => v2::Llc::ConfirmRkey(confirm_rkey),
-            _ => v2::Llc::TestLink(test_link),
+            _ => {
+                test_link.unused.byte = 0;
+                v2::Llc::TestLink(test_link)
+            }
         };
         prop_assert_eq!(v2_round_trip(message, order), 44);
     }

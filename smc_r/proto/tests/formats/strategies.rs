@@ -16,7 +16,7 @@ use smc_proto::{
     },
     llc::{
         AddLink, AddLinkCont, AddLinkLayout, ConfirmLink, ConfirmRkey, ConfirmRkeyCont, DeleteLink,
-        DeleteReason, DeleteRkey, LinkRToken, Llc, RTokenPair, Reject, TestLink,
+        DeleteReason, DeleteRkey, LinkRToken, Llc, RTokenPair, Reject, TestLink, Unused,
     },
     wire::{
         AlertToken, Diagnosis, Eid, Gid, LinkNum, List, Mac, MtuCode, ParseError, PeerId, Psn,
@@ -368,7 +368,20 @@ fn delete_rkey() -> impl Strategy<Value = DeleteRkey> {
 }
 
 pub fn test_link() -> impl Strategy<Value = TestLink> {
-    (any::<bool>(), any::<[u8; 16]>()).prop_map(|(reply, data)| TestLink { reply, data })
+    (
+        any::<bool>(),
+        any::<[u8; 16]>(),
+        any::<(u8, u8, [u8; 24])>(),
+    )
+        .prop_map(|(reply, data, (byte, flags, tail))| TestLink {
+            reply,
+            data,
+            unused: Unused {
+                byte,
+                flags: flags & 0x7f,
+                tail,
+            },
+        })
 }
 
 pub fn llc() -> impl Strategy<Value = Llc> {

@@ -218,8 +218,8 @@ impl Client {
 
     fn test(&mut self, link: LinkIx) {
         let test = TestLink {
-            reply: false,
             data: [3; 16],
+            ..TestLink::default()
         };
         self.say(link, &Llc::TestLink(test), &v2::Llc::TestLink(test));
     }

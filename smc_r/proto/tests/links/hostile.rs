@@ -155,7 +155,7 @@ fn message(rng: &mut Rng) -> Llc {
         7 => Llc::DeleteRkey(DeleteRkey::request(token(rng).rkey)),
         _ => Llc::TestLink(TestLink {
             reply,
-            data: [0; 16],
+            ..TestLink::default()
         }),
     }
 }

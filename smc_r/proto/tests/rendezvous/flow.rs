@@ -822,6 +822,7 @@ fn messages_that_mean_nothing_now_are_dropped() {
         engine.drops(Llc::TestLink(TestLink {
             reply: true,
             data: [1; 16],
+            ..TestLink::default()
         }));
         engine.drops(delete_one(1, true, DeleteReason::DONE));
         engine.drops(delete_one(7, true, DeleteReason::NO_SUCH_LINK));
@@ -856,7 +857,13 @@ fn breaches_end_the_link() {
     unknown[0] = 0x0a;
     let mut reserved = good;
     reserved[0] = 0xc1;
-    for bytes in [&wrong_length[..], &unknown, &reserved, &good[..43], &[]] {
+    for bytes in [
+        &wrong_length[..],
+        &unknown,
+        &reserved,
+        &good[..43],
+        &good[..1],
+    ] {
         for role in [Role::Client, Role::Server] {
             let mut engine = Engine::active(role);
             engine.receive_bytes(bytes);
@@ -869,6 +876,17 @@ fn breaches_end_the_link() {
     }
 }
 
+// RFC 7609 has writes with immediate data in one place; they say nothing that the CDC message does not.
+#[test]
+fn a_write_with_immediate_data_has_no_effect() {
+    for role in [Role::Client, Role::Server] {
+        let mut engine = Engine::active(role);
+        engine.drops_bytes(&[]);
+        assert!(engine.flow.is_usable());
+        assert_eq!(engine.flow.counters().violations, 0);
+    }
+}
+
 // TEST LINK
 
 #[test]
@@ -876,14 +894,48 @@ fn test_link_is_answered_at_once() {
     for role in [Role::Client, Role::Server] {
         for mut engine in [Engine::new(role), Engine::active(role)] {
             engine.sends();
-            let data = [0x5a; 16];
-            engine.receive(Llc::TestLink(TestLink { reply: false, data }));
-            assert_eq!(
-                engine.sends(),
-                [Llc::TestLink(TestLink { reply: true, data })]
-            );
+            let request = TestLink {
+                data: [0x5a; 16],
+                ..TestLink::default()
+            };
+            engine.receive(Llc::TestLink(request));
+            let reply = TestLink {
+                reply: true,
+                ..request
+            };
+            assert_eq!(engine.sends(), [Llc::TestLink(reply)]);
         }
     }
+}
+
+// All bytes come back as they were, those that have no meaning too.
+#[test]
+fn all_of_test_link_is_sent_back() {
+    for role in [Role::Client, Role::Server] {
+        let mut engine = Engine::active(role);
+        let mut message: [u8; 44] = std::array::from_fn(|i| 0xd3u8.wrapping_add(i as u8));
+        message[..4].copy_from_slice(&[7, 44, 0xee, 0x55]);
+        engine.receive_bytes(&message);
+        message[3] |= 0x80;
+        let reply = engine.flow.poll_send().unwrap();
+        assert_eq!(*reply.message, message);
+        assert_eq!(engine.sends(), []);
+    }
+}
+
+// Only the data of our own request has to come back: who clears the rest has read it.
+#[test]
+fn what_is_behind_the_data_is_not_compared() {
+    let mut engine = Engine::active(Role::Client);
+    engine.expire();
+    let request = engine.flow.poll_send().unwrap();
+    assert_eq!(request.message[20..], [0; 24]);
+    let mut reply = [0xff; 44];
+    reply[..20].copy_from_slice(&request.message[..20]);
+    reply[3] |= 0x80;
+    engine.receive_bytes(&reply);
+    assert_eq!(engine.events(), []);
+    assert_eq!(engine.expire(), 30_000);
 }
 
 #[test]
@@ -1252,7 +1304,17 @@ fn replies_that_cannot_be_sent_are_not_piled_up() {
 
 #[test]
 fn client_obeys_a_deletion() {
+    for orderly in [false, true] {
+        client_obeys_a_deletion_that_is(orderly);
+    }
+}
+
+fn client_obeys_a_deletion_that_is(orderly: bool) {
     let mut client = Engine::active(Role::Client);
+    let delete_one = |link, reply, reason| match delete_one(link, reply, reason) {
+        Llc::DeleteLink(delete) => Llc::DeleteLink(DeleteLink { orderly, ..delete }),
+        other => other,
+    };
     client.receive(delete_one(9, false, DeleteReason::OPERATOR));
     assert_eq!(
         client.sends(),

@@ -799,6 +799,16 @@ fn a_peer_that_takes_away_everything_in_use_loses_the_group() {
 }
 
 #[test]
+fn all_of_test_link_is_sent_back() {
+    let mut engine = Engine::up(ByteOrder::Little);
+    let mut message: [u8; 44] = std::array::from_fn(|i| 0xd3u8.wrapping_add(i as u8));
+    message[..4].copy_from_slice(&[0x27, 44, 0, 0x55]);
+    engine.receive(&message);
+    message[3] |= 0x80;
+    assert_eq!(engine.sent(), [message.to_vec()]);
+}
+
+#[test]
 fn messages_of_version_1_have_no_effect() {
     let mut engine = Engine::up(ByteOrder::Big);
     let test = smc_proto::llc::TestLink::default();
