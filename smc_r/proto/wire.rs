@@ -510,6 +510,12 @@ impl MtuCode {
         128u32.wrapping_shl(self.0.get() as u32)
     }
 
+    /// Returns what a queue pair is set to: the smaller of the two peers' values. It makes no
+    /// difference whether the peer has taken that already, as Linux does for its Confirm.
+    pub fn agreed(self, peers: Self) -> Self {
+        self.min(peers)
+    }
+
     /// Returns the nibble on the wire, where 0 stands for no MTU.
     pub(crate) fn to_wire(mtu: Option<Self>) -> u8 {
         mtu.map_or(0, Self::code)

@@ -238,7 +238,7 @@ impl Transport for Rc {
     }
 
     fn ready_to_receive(&self, peer: &Peer) -> Result {
-        let mtu: MtuCode = self.local.mtu.min(peer.mtu);
+        let mtu: MtuCode = self.local.mtu.agreed(peer.mtu);
         self.connection.ready_to_receive(&PeerAddress {
             gid: peer.gid.0,
             mac: peer.mac.0,

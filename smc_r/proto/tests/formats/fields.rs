@@ -587,6 +587,20 @@ fn sizes_and_codes() {
 }
 
 #[test]
+fn the_smaller_mtu_is_taken_again() {
+    let mtu = |code| MtuCode::new(code).unwrap();
+    for own in 1..=5 {
+        for peers in 1..=5 {
+            let agreed = mtu(own).agreed(mtu(peers));
+            assert_eq!(agreed.code(), own.min(peers));
+            assert_eq!(mtu(peers).agreed(mtu(own)), agreed);
+            // The peer's message has had the smaller one already.
+            assert_eq!(mtu(own).agreed(agreed), agreed);
+        }
+    }
+}
+
+#[test]
 fn enterprise_ids() {
     for good in [&b"A"[..], b"0.B-C", b"LAB-EID-1", &[b'Z'; 32]] {
         assert_eq!(Eid::new(good).unwrap().name(), good);
