@@ -46,6 +46,32 @@ fn two_links_at_first_contact() {
     }
 }
 
+/// In ADD LINK of version 2, Linux has its own GID where that of the client's port should be.
+#[test]
+fn the_target_of_an_offer_is_not_looked_at() {
+    let setup = Setup {
+        v2: true,
+        ..Setup::TWO
+    };
+    let foreign: fn(&mut [u8]) = |message| {
+        if message[0] == 0x22 && message.len() >= 72 {
+            message[46..62].fill(0xab);
+        }
+    };
+    let own: fn(&mut [u8]) = |message| {
+        if message[0] == 0x22 && message.len() >= 72 {
+            message.copy_within(12..28, 46);
+        }
+    };
+    for change in [foreign, own] {
+        let mut world = World::new(setup);
+        world.change = change;
+        world.run_until(5_000);
+        checked(&mut world);
+        assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
+    }
+}
+
 #[test]
 fn one_port_each_is_one_link() {
     for setup in versions(Setup {

@@ -185,6 +185,8 @@ pub struct World {
     pub now: u64,
     next_qp: u32,
     lose: usize,
+    /// What is done to each LLC message on its way.
+    pub change: fn(&mut [u8]),
     pub steps: usize,
     pub log: Log,
 }
@@ -277,6 +279,7 @@ impl World {
             now: 1_000,
             next_qp: 0x10,
             lose: 0,
+            change: |_| (),
             steps: 0,
             log: Log(Vec::new()),
         };
@@ -671,7 +674,7 @@ impl World {
             .map(|qp| qp.link);
         let now = self.time();
         let ok = target.is_some();
-        let (bytes, note) = match message {
+        let (mut bytes, note) = match message {
             Message::Llc { bytes, note } => (bytes, note),
             Message::Data(post) => {
                 if ok {
@@ -690,6 +693,7 @@ impl World {
             if self.lose > 0 {
                 self.lose -= 1;
             } else {
+                (self.change)(&mut bytes);
                 let host = &mut self.hosts[r];
                 let mut table = PeerTable::new(&mut host.peers);
                 host.flow.handle_received(link, &bytes, &mut table, now);
