@@ -16,6 +16,7 @@ use smc_proto::{
         Tokens,
         MAX_LINKS, //
     },
+    handshake::LinkResult,
     llc::{
         v2::{
             self,
@@ -24,6 +25,7 @@ use smc_proto::{
             RTokenPairWire, //
         },
         AddLink,
+        AddLinkCont,
         AddLinkLayout,
         ConfirmLink,
         ConfirmRkey,
@@ -39,6 +41,7 @@ use smc_proto::{
         Event,
         Flow,
         FlowParams,
+        Note,
         Outgoing,
         RmbId,
         Version, //
@@ -204,6 +207,33 @@ impl Client {
         asked.expect("the driver is asked for a link")
     }
 
+    /// A further link of ours comes into use.
+    fn join(&mut self, port: u8) -> LinkIx {
+        let new = key(u32::from(port));
+        let attempt = self.offer(port, new);
+        assert!(self.flow.link_made(attempt, Some(end(port - 10)), at(1)));
+        self.sends();
+        if !self.v2 {
+            let pair = RTokenPair {
+                reference: self.via.1.rkey,
+                new,
+            };
+            let keys = AddLinkCont {
+                reply: false,
+                link: LinkNum::new(port - 10).unwrap(),
+                left: 1,
+                pairs: [pair, RTokenPair::default()],
+            };
+            self.receive(self.via.0, &Llc::AddLinkCont(keys).emit());
+            self.sends();
+        }
+        self.confirm(attempt.link(), port, 3);
+        assert!(self.flow.is_link_up(attempt.link()));
+        self.sends();
+        self.events();
+        attempt.link()
+    }
+
     /// The server deletes a link, and says so over another one.
     fn delete(&mut self, port: u8, via: LinkIx) {
         let order = DeleteLink {
@@ -253,6 +283,138 @@ impl Client {
 }
 
 const SECOND: u8 = 12;
+
+/// The type of a message, in either version.
+fn kind(v2: bool, kind: u8) -> u8 {
+    kind | u8::from(v2) << 5
+}
+
+#[test]
+fn a_client_that_is_offered_nothing_goes_on() {
+    for (v2, delivered) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut client = Client::new(v2);
+        client.sends();
+        if delivered {
+            let note = Note::ConfirmLinkReply;
+            client.flow.handle_sent(note, true, at(2));
+        }
+        client.flow.handle_timeout(at(4_000));
+        assert_eq!(client.events(), []);
+        client.flow.handle_timeout(at(4_001));
+        let events = client.events();
+        if delivered {
+            assert_eq!(events, [Event::FirstContact(LinkResult::Up)]);
+            assert!(client.flow.is_usable() && !client.flow.is_link_up(place(1)));
+        } else {
+            assert!(
+                matches!(events[..], [Event::FirstContact(LinkResult::Failed(_))]),
+                "{events:?}"
+            );
+        }
+    }
+}
+
+/// The client has an offered link, and has to give it up. The server never knew it, or says nothing, as
+/// Linux does.
+#[test]
+fn a_deletion_without_an_answer_is_not_waited_for_long() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let attempt = client.offer(SECOND, key(21));
+        assert!(client.flow.link_made(attempt, Some(end(2)), at(5)));
+        client.sends();
+        client.flow.handle_link_failed(attempt.link(), at(10));
+        assert_eq!(client.sends(), [(0, kind(v2, 0x04))]);
+        assert_eq!(client.events(), [Event::LinkGone(attempt.link())]);
+        // The first contact is over when that is.
+        client.flow.handle_timeout(at(5_009));
+        assert_eq!(client.events(), []);
+        client.flow.handle_timeout(at(5_010));
+        assert_eq!(client.events(), [Event::FirstContact(LinkResult::Up)]);
+        assert_eq!(client.sends(), []);
+        // Nothing is left that would keep our keys from changing.
+        client.flow.announce(RmbId(1), key(50), at(5_011)).unwrap();
+        assert_eq!(client.sends(), [(0, kind(v2, 0x06))]);
+    }
+}
+
+/// What a client asks for comes back as a request of the server: one of its own in RFC 7609, and with Linux
+/// that of the client as it was.
+#[test]
+fn the_servers_order_may_be_an_echo() {
+    for v2 in [false, true] {
+        for echo in [false, true] {
+            let mut client = Client::new(v2);
+            let second = client.join(SECOND);
+            client.flow.handle_link_failed(second, at(20));
+            let wish = client.flow.poll_send_with(&OwnTable::EMPTY).unwrap();
+            assert_eq!(
+                (wish.link, wish.message[0]),
+                (LinkIx::FIRST, kind(v2, 0x04))
+            );
+            assert_eq!(client.sends(), []);
+            if echo {
+                client.receive(LinkIx::FIRST, &wish.message);
+            } else {
+                client.delete(SECOND, LinkIx::FIRST);
+            }
+            let reply = client.flow.poll_send_with(&OwnTable::EMPTY).unwrap();
+            assert_eq!(reply.message[0], kind(v2, 0x04));
+            // Done, for this link.
+            assert_eq!(reply.message[3] & 0xc0, 0x80);
+            assert_eq!(reply.message[4..9], [2, 0, 0, 0, 0]);
+            assert_eq!(client.sends(), []);
+            client.events();
+            // Were it awaited still, the link that carried it would fail.
+            client.flow.handle_timeout(at(20_000));
+            assert_eq!(client.events(), []);
+            assert!(client.flow.is_usable());
+        }
+    }
+}
+
+/// The peer has taken a buffer, and a link has come meanwhile: it is announced again, with its key there.
+#[test]
+fn a_buffer_is_announced_again_for_a_link_that_came_meanwhile() {
+    let mut client = Client::new(true);
+    let second = client.join(SECOND);
+    let mut tokens = Tokens::EMPTY;
+    for link in 0..3 {
+        tokens.set(place(link), key(500 + link as u32));
+    }
+    let own = [Some(OwnRmb {
+        id: RmbId(5),
+        tokens,
+    })];
+    let announced = |client: &mut Client| {
+        let send = client.flow.poll_send_with(&OwnTable::new(&own)).unwrap();
+        let Ok((v2::Llc::ConfirmRkey(request), _)) = v2::Llc::parse(&send.message) else {
+            panic!("{:?}", send.message);
+        };
+        assert!(!client.flow.has_sends());
+        let others = request.entries().iter().map(|entry| entry.rtoken.rkey.0);
+        (request, others.collect::<Vec<_>>())
+    };
+    client.flow.announce(RmbId(5), key(500), at(30)).unwrap();
+    let (request, others) = announced(&mut client);
+    assert_eq!((request.rtoken, others), (key(500), vec![501]));
+    let third = client.join(SECOND + 1);
+    assert_eq!((second, third), (place(1), place(2)));
+    let accepted = request.accepted();
+    let answer = |client: &mut Client, accepted| {
+        client.say(
+            LinkIx::FIRST,
+            &Llc::ConfirmRkey(accepted),
+            &v2::Llc::ConfirmRkey(accepted),
+        );
+    };
+    answer(&mut client, accepted);
+    assert_eq!(client.events(), []);
+    let (request, others) = announced(&mut client);
+    assert_eq!((request.rtoken, others), (key(500), vec![501, 502]));
+    answer(&mut client, request.accepted());
+    assert_eq!(client.events(), [Event::RkeyConfirmed(RmbId(5))]);
+}
 
 #[test]
 fn a_second_offer_keeps_its_keys() {
@@ -520,6 +682,45 @@ fn a_key_is_deleted_where_there_is_one() {
     }
 }
 
+/// Linux always says that it is in order.
+#[test]
+fn a_link_that_a_client_has_lost_is_left_at_once() {
+    for setup in versions(Setup::TWO) {
+        for orderly in [false, true] {
+            let mut world = settled(setup);
+            let wish = DeleteLink {
+                reply: false,
+                all: false,
+                orderly,
+                link: world.hosts[0].flow.link_number(place(1)),
+                reason: DeleteReason::PATH_LOST,
+            };
+            let mut bytes = Llc::DeleteLink(wish).emit();
+            if setup.v2 {
+                let wish = v2::Llc::DeleteLink(wish);
+                wish.emit(ByteOrder::Big, &mut bytes).unwrap();
+            }
+            // No deletion begins before this is answered.
+            world.stimulate(Stimulus::Announce(0));
+            let now = world.time();
+            let server = &mut world.hosts[0];
+            let mut table = PeerTable::new(&mut server.peers);
+            server
+                .flow
+                .handle_received(LinkIx::FIRST, &bytes, &mut table, now);
+            world.settle(0);
+            let left = !world.hosts[0].flow.is_link_up(place(1));
+            assert_eq!(left, !orderly, "{:#?}", world.log);
+            // Either way it goes, and another one comes.
+            let until = world.now + 1_000;
+            world.run_until(until);
+            checked(&mut world);
+            assert_eq!(world.hosts.each_ref().map(|h| h.downs), [1, 1]);
+            assert_eq!(world.up(0).len(), 2);
+        }
+    }
+}
+
 #[test]
 fn the_last_link_is_never_taken_out_of_use() {
     for setup in versions(Setup::TWO) {
@@ -676,8 +877,8 @@ fn a_link_that_does_not_last_is_not_replaced_at_once() {
     }
 }
 
-#[test]
-fn a_server_that_looks_for_a_port_disturbs_nobody() {
+/// A server whose first link is on the ports 1 and 11.
+fn server() -> Flow {
     let flow = Flow::new(FlowParams {
         role: Role::Server,
         version: Version::One,
@@ -691,6 +892,69 @@ fn a_server_that_looks_for_a_port_disturbs_nobody() {
         },
     });
     let mut flow = flow.with_further_links();
+    assert!(flow.add_connection());
+    flow.start(end(1), end(11), None, at(0));
+    flow
+}
+
+/// Its client's answer to CONFIRM LINK.
+fn confirmed() -> Llc {
+    let far = end(11);
+    Llc::ConfirmLink(ConfirmLink {
+        reply: true,
+        no_eye_catcher: true,
+        mac: far.mac,
+        gid: far.gid,
+        qp: far.qp,
+        link: LinkNum::new(1).unwrap(),
+        user_id: [7; 4],
+        max_links: 3,
+        max_connections: 9,
+    })
+}
+
+/// What its driver is asked for.
+fn asked(flow: &mut Flow) -> (Attempt, bool) {
+    let mut asked = None;
+    while let Some(event) = flow.poll_event() {
+        if let Event::MakeLink {
+            attempt,
+            spare_only,
+        } = event
+        {
+            asked = Some((attempt, spare_only));
+        }
+    }
+    asked.expect("the driver is asked for a link")
+}
+
+#[test]
+fn an_offer_without_an_answer_leaves_one_link() {
+    let mut flow = server();
+    let mut peers = vec![PeerRmb::EMPTY; 8];
+    let mut table = PeerTable::new(&mut peers);
+    flow.handle_received(LinkIx::FIRST, &confirmed().emit(), &mut table, at(1));
+    let (attempt, _) = asked(&mut flow);
+    assert!(flow.link_made(attempt, Some(end(2)), at(2)));
+    let offer = std::iter::from_fn(|| flow.poll_send()).last().unwrap();
+    assert_eq!(offer.message[0], 0x02);
+    flow.handle_timeout(at(5_001));
+    assert_eq!(flow.poll_event(), None);
+    flow.handle_timeout(at(5_002));
+    let events: Vec<Event> = std::iter::from_fn(|| flow.poll_event()).collect();
+    assert_eq!(
+        events,
+        [
+            Event::LinkGone(attempt.link()),
+            Event::FirstContact(LinkResult::Up)
+        ]
+    );
+    assert!(flow.is_usable() && !flow.is_link_up(attempt.link()));
+}
+
+#[test]
+fn a_server_that_looks_for_a_port_disturbs_nobody() {
+    let mut flow = server();
     let mut peers = vec![PeerRmb::EMPTY; 8];
     let mut say = |flow: &mut Flow, message: Llc, now| {
         let mut table = PeerTable::new(&mut peers);
@@ -701,35 +965,7 @@ fn a_server_that_looks_for_a_port_disturbs_nobody() {
         }
         answers
     };
-    let asked = |flow: &mut Flow| {
-        let mut asked = None;
-        while let Some(event) = flow.poll_event() {
-            if let Event::MakeLink {
-                attempt,
-                spare_only,
-            } = event
-            {
-                asked = Some((attempt, spare_only));
-            }
-        }
-        asked.expect("the driver is asked for a link")
-    };
-
-    assert!(flow.add_connection());
-    flow.start(end(1), end(11), None, at(0));
-    let far = end(11);
-    let confirmed = ConfirmLink {
-        reply: true,
-        no_eye_catcher: true,
-        mac: far.mac,
-        gid: far.gid,
-        qp: far.qp,
-        link: LinkNum::new(1).unwrap(),
-        user_id: [7; 4],
-        max_links: 3,
-        max_connections: 9,
-    };
-    say(&mut flow, Llc::ConfirmLink(confirmed), at(1));
+    say(&mut flow, confirmed(), at(1));
     // The client, on its one port, declines a link to the only one that we have.
     let (attempt, spare_only) = asked(&mut flow);
     assert!(!spare_only, "the client may have two ports");
