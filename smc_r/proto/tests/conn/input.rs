@@ -704,6 +704,8 @@ fn close_is_repeated_on_the_new_link() {
     let _ = rig.conn.handle_failover();
     let posts = rig.posts();
     assert_eq!(posts.len(), 2);
+    assert!(posts[0].cdc.prod_flags.failover && posts[0].writes().is_empty());
+    assert!(!posts[1].cdc.prod_flags.failover);
     assert!(posts[1].cdc.state_flags.closed);
     assert_eq!(posts[1].data_len(), 4);
     assert_eq!(rig.conn.state(), State::PeerCloseWait1);

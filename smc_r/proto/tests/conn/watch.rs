@@ -108,6 +108,7 @@ fn after_a_fin_the_peer_has_to_say_more() {
     let mut watch = Watch::new();
     watch.tcp_ended();
     let first = watch.deadline(&rig.conn, at(0)).unwrap();
+    assert_eq!(first, at(10_000));
     // Something comes in: it is merely slow.
     let _ = rig.data(10);
     let second = watch.deadline(&rig.conn, at(1_000)).unwrap();

@@ -152,6 +152,30 @@ fn c1_a_known_link_is_used_at_once() {
     host.expect_over();
 }
 
+// RFC 7609 would let the client choose another link, and name it in the Confirm.
+#[test]
+fn c1_the_accept_names_the_link() {
+    let mut host = c1();
+    let qp = QpNum::new(4711).unwrap();
+    host.message(Message::Accept(AcceptConfirm {
+        qp,
+        ..describe(Role::Server, false)
+    }));
+    assert_eq!(host.actions(), [Todo::Do(Action::Contact)]);
+    let mut named = peer(false);
+    named.link.qp = qp;
+    assert_eq!(host.machine.offer(), Some(&named));
+    let contact = Contact::Subsequent(local(Role::Client));
+    host.machine.handle_contact(contact, host.now).unwrap();
+    assert_eq!(
+        host.actions(),
+        [
+            Todo::Send(Message::Confirm(describe(Role::Client, false))),
+            Todo::Do(Action::Established(named))
+        ]
+    );
+}
+
 #[test]
 fn c1_an_unknown_group_or_link_is_declined() {
     let mut host = choosing(false);

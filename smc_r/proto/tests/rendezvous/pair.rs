@@ -158,6 +158,23 @@ fn a_client_that_forgot_the_group_is_out_of_sync() {
 }
 
 #[test]
+fn a_client_without_the_link_is_not_out_of_sync() {
+    let mut world = established();
+    world.client.flow.as_mut().unwrap().abandon(true);
+    world.reconnect();
+    world.run(1_000);
+    consistent(&world).unwrap();
+    let (Fate::Tcp(client), Fate::Tcp(server)) = (world.client.fate, world.server.fate) else {
+        panic!("{:?} {:?}", world.client.fate, world.server.fate);
+    };
+    assert_eq!(client.reason, Diagnosis::UNKNOWN_LINK);
+    assert_eq!(server.peer_diagnosis, Some(Diagnosis::UNKNOWN_LINK));
+    assert!(!client.out_of_sync && !server.out_of_sync);
+    // The server keeps the group.
+    assert!(world.server.flow.as_ref().unwrap().is_usable());
+}
+
+#[test]
 fn a_group_is_at_rest_between_tests_of_its_link() {
     let mut world = established();
     world.run(LONG);

@@ -28,7 +28,10 @@ use smc_proto::{
         OfferV1,
         Proposal, //
     },
-    group::Role,
+    group::{
+        LinkEnd,
+        Role, //
+    },
     handshake::{
         Action,
         Contact,
@@ -49,6 +52,7 @@ use smc_proto::{
         Diagnosis,
         Eid,
         Gid,
+        Mac,
         ParseError,
         PeerId, //
     },
@@ -325,6 +329,47 @@ fn s2_a_subsequent_confirm_may_have_any_mtu_and_link() {
             if peer.link.qp.get() == 4711),
         "{actions:?}"
     );
+}
+
+// Linux as server takes what the Proposal says.
+#[test]
+fn s2_the_confirm_names_the_clients_port() {
+    let link = LinkEnd {
+        gid: Gid([9; 16]),
+        mac: Mac([8; 6]),
+        ..end(Role::Client)
+    };
+    let offered = proposal(CLIENT).v1.unwrap();
+    assert!(offered.gid != link.gid && offered.mac != link.mac);
+    // Before it comes, nothing is connected.
+    let mut host = s2(true);
+    host.message(Message::Confirm(AcceptConfirm {
+        gid: link.gid,
+        mac: link.mac,
+        ..describe(Role::Client, true)
+    }));
+    assert_eq!(host.actions(), [Todo::Do(Action::ConnectLink(link))]);
+    host.machine.handle_link_connected(host.now).unwrap();
+    let start = Action::StartLink(Peer { link, ..peer(true) });
+    assert_eq!(host.actions(), [Todo::Do(start)]);
+}
+
+// RFC 7609 knows F in an Accept alone, Linux sets it in the Confirm of a first contact, too.
+#[test]
+fn s2_f_is_not_asked_for_on_first_contact() {
+    for f in [false, true] {
+        let mut host = s2(true);
+        host.message(Message::Confirm(describe(Role::Client, f)));
+        let connect = Action::ConnectLink(end(Role::Client));
+        assert_eq!(host.actions(), [Todo::Do(connect)]);
+        // The MTU matters all the same.
+        let mut host = s2(true);
+        host.message(Message::Confirm(AcceptConfirm {
+            mtu: None,
+            ..describe(Role::Client, f)
+        }));
+        host.expect_decline(SERVER, Diagnosis::CONFIGURATION);
+    }
 }
 
 #[test]
