@@ -9,7 +9,8 @@ usage: pcap.py tcp FILE [--connections N] [--port P]
        pcap.py roce FILE [--bytes N]
            what UDP port 4791 carries; at least N payload bytes of RDMA writes
        pcap.py syn FILE [--port P]
-           the options of each SYN and SYN-ACK, in hexadecimal
+           the options of each SYN and SYN-ACK, in hexadecimal, and how many of the segments behind them
+           have the SMC option
 """
 
 import argparse
@@ -66,6 +67,9 @@ class Stream:
         self.first = None
         self.segments = {}
         self.options = None
+        # Segments without SYN, and those of them that have the SMC option.
+        self.later = 0
+        self.repeats = 0
         self.end = 0
 
     def payload(self):
@@ -109,6 +113,9 @@ def connections(path, port):
         if flags & SYN:
             stream.first = seq
             stream.options = packet.data[20:header]
+        else:
+            stream.later += 1
+            stream.repeats += SMC_OPTION in options(packet.data[20:header])
         data = packet.data[header:]
         if flags & RST or not (data or packet.cut > 0) or flags & SYN:
             continue
@@ -220,9 +227,12 @@ def check_roce(args):
 
 def show_syn(args):
     """Options as they are on the wire."""
-    for streams in connections(args.file, args.port).values():
+    found = connections(args.file, args.port).values()
+    for streams in found:
         for name, stream in zip(("syn", "synack"), streams):
             print(name, "-" if stream.options is None else stream.options.hex())
+    both = [stream for streams in found for stream in streams]
+    print("later", sum(stream.repeats for stream in both), "of", sum(stream.later for stream in both))
     return True
 
 
