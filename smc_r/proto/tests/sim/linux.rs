@@ -307,6 +307,10 @@ pub struct Met {
     pub held: u64,
     /// Failures of a link before all that came over an older one was looked at.
     pub overlapping: u64,
+    /// Moves to another link after our application had closed.
+    pub closing: u64,
+    /// Urgent bytes that were read, by us and by the peer.
+    pub urgent: [u64; 2],
 }
 
 impl Met {
@@ -318,6 +322,10 @@ impl Met {
         self.timeouts += other.timeouts;
         self.held += other.held;
         self.overlapping += other.overlapping;
+        self.closing += other.closing;
+        for host in [OURS, LINUX] {
+            self.urgent[host] += other.urgent[host];
+        }
     }
 
     /// Whether nothing is missing.
@@ -330,6 +338,9 @@ impl Met {
             self.timeouts,
             self.held,
             self.overlapping,
+            self.closing,
+            self.urgent[OURS],
+            self.urgent[LINUX],
         ]
         .iter()
         .all(|count| *count > 0)
@@ -353,6 +364,11 @@ pub struct Talk {
     link: LinkIx,
     rules: Rules,
     rng: Rng,
+    /// We have moved to another link, and not said anything over it.
+    moved: bool,
+    /// Places of urgent bytes that the hosts have sent, and of those that arrived as such.
+    urgent: [Vec<u64>; 2],
+    marks: [Vec<u64>; 2],
     /// Something happened that may cost data.
     rough: bool,
     closed: bool,
@@ -417,6 +433,9 @@ impl Talk {
             link: LinkIx::FIRST,
             rules,
             rng,
+            moved: false,
+            urgent: [Vec::new(), Vec::new()],
+            marks: [Vec::new(), Vec::new()],
             rough: false,
             closed: false,
             met: Met::default(),
@@ -453,6 +472,14 @@ impl Talk {
         };
         let size = self.linux.size();
         let end = place(transmit.cdc.prod, size);
+        if std::mem::take(&mut self.moved) {
+            // Whatever state it is in.
+            assert!(transmit.cdc.prod_flags.failover, "no validation");
+            self.met.closing += u64::from(self.closed);
+        }
+        if transmit.cdc.prod_flags.urgent_present {
+            self.mark(LINUX, end);
+        }
         let mut at = end - u64::from(transmit.data_len());
         for write in transmit.writes() {
             assert_eq!(u64::from(write.to), at % size);
@@ -468,6 +495,16 @@ impl Talk {
         self.rough |= transmit.cdc.state_flags.aborted;
         self.completions.push_back(transmit);
         true
+    }
+
+    /// Urgent data that one host is told of ends there.
+    fn mark(&mut self, host: usize, end: u64) {
+        let (urgent, marks) = (&self.urgent[1 - host], &mut self.marks[host]);
+        assert!(urgent.contains(&end), "a mark at {end}: {urgent:?}");
+        if marks.last() != Some(&end) {
+            marks.push(end);
+            self.met.urgent[host] += 1;
+        }
     }
 
     fn complete(&mut self) -> bool {
@@ -567,6 +604,9 @@ impl Talk {
         };
         let taken = self.conn.send_commit(spans.len(), flags);
         self.accepted += u64::from(taken);
+        if urgent && taken > 0 {
+            self.urgent[OURS].push(self.accepted);
+        }
         self.after(Events::default());
         taken > 0
     }
@@ -574,6 +614,9 @@ impl Talk {
     fn receive(&mut self, amount: u32) -> bool {
         if self.closed {
             return false;
+        }
+        if self.conn.at_mark() && self.conn.readable() > 0 {
+            self.mark(OURS, self.read + 1);
         }
         let spans = self.conn.recv_spans(0, amount);
         for span in spans.iter() {
@@ -610,6 +653,7 @@ impl Talk {
         linux.accepted += amount;
         if urgent && amount > 0 {
             linux.urgent = Some(linux.accepted);
+            self.urgent[LINUX].push(linux.accepted);
         }
         amount > 0
     }
@@ -707,6 +751,7 @@ impl Talk {
         // A close that may not have arrived is not said again: what becomes of it is up to our timers.
         self.rough |= self.linux.sent >= End::Closed;
         let events = self.conn.handle_failover();
+        self.moved = true;
         self.after(events);
         self.linux.fail_over(&mut self.to_us);
     }
@@ -803,6 +848,17 @@ impl Talk {
         }
     }
 
+    /// All has arrived: so have the marks of urgent data.
+    fn expect_marks(&self) {
+        // While urgent data is not consumed its sender has no other. Linux does not repeat the mark of
+        // what is sent again over another link.
+        if !self.rules.failover && !self.closed {
+            assert_eq!(self.marks[OURS], self.urgent[LINUX]);
+        }
+        // Of ours the last one counts, as with TCP.
+        assert_eq!(self.marks[LINUX].last(), self.urgent[OURS].last());
+    }
+
     /// All of it: some steps, quiet, and the end. Whether it ended well.
     pub fn run(&mut self, steps: u32) -> bool {
         for _ in 0..steps {
@@ -819,6 +875,7 @@ impl Talk {
                 "the peer misses data"
             );
             assert_eq!(self.conn.send_unsent(), 0);
+            self.expect_marks();
         }
         let well = !self.rough;
         // Its application may not think of closing.
