@@ -244,7 +244,7 @@ impl Handshake {
         } else {
             self.sk.ns.wmem()
         };
-        let mut size = RmbeSize::for_bytes(wanted).min(RmbeSize::MAX_SEND);
+        let mut size = RmbeSize::for_buffer(wanted);
         loop {
             match (group.take_ring(link, size.bytes()), size.smaller()) {
                 (Err(_), Some(smaller)) => {
@@ -267,7 +267,7 @@ impl Handshake {
         } else {
             self.sk.ns.rmem()
         };
-        let size = RmbeSize::for_bytes(wanted).min(RmbeSize::MAX_SEND);
+        let size = RmbeSize::for_buffer(wanted);
         if first {
             return group
                 .first_element(size)

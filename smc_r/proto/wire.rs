@@ -459,6 +459,11 @@ impl RmbeSize {
         u8::try_from(code).map_or(Self::MAX, |code| Self(code).min(Self::MAX))
     }
 
+    /// Returns the size of a buffer of ours for `bytes`: no larger than [`Self::MAX_SEND`].
+    pub fn for_buffer(bytes: u32) -> Self {
+        Self::for_bytes(bytes).min(Self::MAX_SEND)
+    }
+
     /// Returns the code, 0 to 15.
     pub const fn code(self) -> u8 {
         self.0

@@ -23,7 +23,10 @@ use crate::wire::{
     PeerId,
     Reaction, //
 };
-use core::fmt;
+use core::{
+    fmt,
+    net::Ipv6Addr, //
+};
 use zerocopy::big_endian::U16;
 use zerocopy_derive::{
     FromBytes,
@@ -110,10 +113,11 @@ impl Prefixes {
 
     /// Tells whether an interface with this IPv6 address and prefix length has a prefix in common.
     ///
-    /// Link-local addresses do not count and must not be asked for.
+    /// Link-local addresses do not count: all interfaces have that prefix.
     pub fn matches_ipv6(&self, addr: [u8; 16], len: u8) -> bool {
         match self {
             Self::V4(_) => false,
+            Self::V6(_) if Ipv6Addr::from(addr).is_unicast_link_local() => false,
             Self::V6(prefixes) => match Ipv6Prefix::of(addr, len) {
                 Some(own) => prefixes.iter().any(|prefix| *prefix == own),
                 None => false,

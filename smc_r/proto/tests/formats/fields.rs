@@ -135,6 +135,28 @@ fn proposals() {
     assert_eq!(Message::parse(&tv(33)), Ok(Message::Proposal(both)));
 }
 
+/// Linux as server looks for the number of prefixes there, even if none is offered.
+#[test]
+fn a_proposal_of_version_2_alone_has_zeros_where_prefixes_would_be_counted() {
+    let Ok(Message::Proposal(both)) = Message::parse(&tv(33)) else {
+        unreachable!()
+    };
+    let v2_only = Proposal {
+        v1: Err(ParseError::NotOffered),
+        ..both
+    };
+    let mut bytes = [0xaa; 200];
+    let len = v2_only.emit(&mut bytes).unwrap();
+    // No offset either, so that the count would be that of byte 47.
+    assert_eq!(bytes[38..50], [0; 12]);
+    assert_eq!(bytes[50..52], 28u16.to_be_bytes());
+    assert_eq!(bytes[52..80], [0; 28]);
+    assert_eq!(
+        Message::parse(&bytes[..len]),
+        Ok(Message::Proposal(v2_only))
+    );
+}
+
 fn accept() -> AcceptConfirm {
     AcceptConfirm {
         first_contact: true,
@@ -587,6 +609,20 @@ fn sizes_and_codes() {
 }
 
 #[test]
+fn the_largest_size_that_is_sent() {
+    for (wanted, code) in [
+        (0, 0),
+        (16 << 10, 0),
+        ((16 << 10) + 1, 1),
+        (512 << 10, 5),
+        ((512 << 10) + 1, 5),
+        (u32::MAX, 5),
+    ] {
+        assert_eq!(RmbeSize::for_buffer(wanted).code(), code, "{wanted}");
+    }
+}
+
+#[test]
 fn the_smaller_mtu_is_taken_again() {
     let mtu = |code| MtuCode::new(code).unwrap();
     for own in 1..=5 {
@@ -639,6 +675,11 @@ fn subnets_match_by_network_and_length() {
     assert!(!prefixes.matches_ipv4([192, 0, 2, 77], 24));
     addr[5] = 3;
     assert!(!prefixes.matches_ipv6(addr, 64));
+    // That every interface has one says nothing.
+    let mut link_local = [0; 16];
+    link_local[..2].copy_from_slice(&[0xfe, 0x80]);
+    let prefix = Ipv6Prefix::of(link_local, 64).unwrap();
+    assert!(!Prefixes::V6(List::from_slice(&[prefix])).matches_ipv6(link_local, 64));
     let any = Ipv4Subnet::of([1, 2, 3, 4], 0).unwrap();
     assert_eq!(any.network(), [0; 4]);
     assert_eq!(
