@@ -352,9 +352,11 @@ impl Flow {
                     orderly: message.orderly,
                     reason: message.reason,
                 });
-                // It is dead on the other side: what goes over it is lost.
+                // It is dead on the other side: what goes over it is lost. Linux says that all is in order
+                // even then, and gives the reason.
+                let dead = !message.orderly || message.reason == DeleteReason::PATH_LOST;
                 let usable = matches!(self.phase, Phase::Active) && self.is_active(link);
-                if usable && !message.orderly && self.other_carrier(link).is_some() {
+                if usable && dead && self.other_carrier(link).is_some() {
                     self.take_down(link, DownReason::PeerDeleted(message.reason));
                     self.lose_exchanges(link, now);
                 }
