@@ -192,10 +192,11 @@ pub struct World {
 }
 
 /// What has happened; shown are the last lines.
+#[derive(Default)]
 pub struct Log(Vec<String>);
 
 impl Log {
-    fn push(&mut self, line: String) {
+    pub fn push(&mut self, line: String) {
         self.0.push(line);
     }
 }
@@ -209,7 +210,8 @@ impl std::fmt::Debug for Log {
     }
 }
 
-fn end(host: usize, port: usize, qp: u32) -> LinkEnd {
+/// One end of a link.
+pub fn end(host: usize, port: usize, qp: u32) -> LinkEnd {
     let (h, p) = (host as u8 + 1, port as u8 + 1);
     LinkEnd {
         mac: Mac([2, 0, 0, 0, h, p]),
