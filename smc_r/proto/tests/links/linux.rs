@@ -628,10 +628,10 @@ impl Peer {
         self.post(via, bytes);
     }
 
-    /// The buffers that belong to connections, announced or not.
+    /// The buffers that there are, announced or not yet, or about to be withdrawn.
     fn ids(&self) -> VecDeque<u16> {
         let waiting = self.jobs.iter().filter_map(|waiting| match waiting.job {
-            Job::Announce(id) => Some(id),
+            Job::Announce(id) | Job::Withdraw(id) => Some(id),
             _ => None,
         });
         self.own.iter().copied().chain(waiting).collect()

@@ -815,8 +815,9 @@ impl Pair {
                 }
             }
             let mut gone = self.peer.forgotten.iter();
-            if gone.any(|id| table.find(link, token(far, *id).rkey).is_some()) {
-                return Err("a buffer of the peer lives on".into());
+            let zombie = gone.find(|id| table.find(link, token(far, **id).rkey).is_some());
+            if let Some(id) = zombie {
+                return Err(format!("{id} of the peer lives on, on link {number}"));
             }
         }
         Ok(())

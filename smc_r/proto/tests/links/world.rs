@@ -191,7 +191,7 @@ pub struct World {
     pub log: Log,
 }
 
-/// What has happened; shown are the last lines.
+/// What has happened; shown are the last lines, or as many as `SMC_LOG` says.
 #[derive(Default)]
 pub struct Log(Vec<String>);
 
@@ -203,7 +203,8 @@ impl Log {
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let from = self.0.len().saturating_sub(60);
+        let lines = std::env::var("SMC_LOG").ok().and_then(|lines| lines.parse().ok());
+        let from = self.0.len().saturating_sub(lines.unwrap_or(60));
         self.0[from..]
             .iter()
             .try_for_each(|line| writeln!(f, "{line}"))
