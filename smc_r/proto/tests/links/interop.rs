@@ -271,14 +271,12 @@ fn event(pair: &mut Pair, rng: &mut Rng, wild: bool) {
     let port = rng.below(count as u64) as usize;
     // Some link has to stay for as long as it takes to tell of another one's end.
     let calm = wild || (pair.is_quiet() && pair.check().is_ok());
-    let others = wild || pair.used()[h].iter().any(|used| *used != port);
+    let others = |port| wild || pair.used()[h].iter().any(|used| *used != port);
     match rng.below(10) {
         0..=2 => pair.stimulate(Stimulus::Announce(h)),
         3 => pair.stimulate(Stimulus::Withdraw(h)),
-        4 if calm && others => pair.stimulate(Stimulus::Cut(h, port)),
-        5 if calm && others && pair.up().len() > 1 && (wild || port != 0) => {
-            pair.stimulate(Stimulus::Fail(h));
-        }
+        4 if calm && others(port) => pair.stimulate(Stimulus::Cut(h, port)),
+        5 if calm && others(0) => pair.stimulate(Stimulus::Fail(h)),
         6..=7 => pair.stimulate(Stimulus::Restore(h, port)),
         8 if calm => pair.stimulate(Stimulus::Drain(h)),
         9 if wild && rng.percent(3) => pair.stimulate(Stimulus::ShutDown(h)),

@@ -634,7 +634,10 @@ impl Peer {
             Job::Announce(id) | Job::Withdraw(id) => Some(id),
             _ => None,
         });
-        self.own.iter().copied().chain(waiting).collect()
+        // With the answer to an announcement that is under way, the other side may know it.
+        let under_way = self.rkey.map(|(exchange, _)| exchange.id);
+        let all = self.own.iter().copied().chain(waiting).chain(under_way);
+        all.collect()
     }
 
     /// The next ADD LINK CONTINUATION. True if all keys have been named then.
@@ -1387,6 +1390,11 @@ impl Peer {
             }
         }
         while !self.is_over && (self.leave() || self.take_up() || self.take_turn()) {}
+        // Without a link, there is no group, once the last one has come to its end.
+        let leaves = matches!(self.change, Some((Change::Leave { .. }, _)));
+        if self.is_up && !self.is_over && !leaves && self.up().next().is_none() {
+            self.end(None);
+        }
     }
 
     /// A link on which nothing is under way any more goes.
@@ -1408,12 +1416,7 @@ impl Peer {
                 let via = self.carrier().filter(|_| gone).unwrap_or(via);
                 self.tell(words[4], via, words);
             }
-            None => {
-                self.remove(link);
-                if self.links.is_empty() {
-                    self.end(None);
-                }
-            }
+            None => self.remove(link),
         }
         true
     }
