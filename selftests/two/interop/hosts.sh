@@ -51,12 +51,12 @@ subnet_del() {
 # A further address in the same subnet, which is that of the next connections.
 second() { echo ${VM_LOCAL%.*}.1${VM_LOCAL##*.}; }
 second_address() {
-	ip addr add $(second)/24 dev eth0
-	ip route change 10.77.0.0/24 dev eth0 src $(second)
+	ip addr add "$(second)/24" dev eth0
+	ip route change 10.77.0.0/24 dev eth0 src "$(second)"
 }
 one_address() {
 	ip route change 10.77.0.0/24 dev eth0 src $VM_LOCAL
-	ip addr del $(second)/24 dev eth0
+	ip addr del "$(second)/24" dev eth0
 }
 
 # To the other host through a gateway, which has the Ethernet address of that host.
@@ -93,7 +93,7 @@ ipsec_off() {
 # A second device, and the name of the network that both are in. Linux uses one for a further link only where its
 # card has an address of the subnet of the group's first connection.
 second_nic_on() {
-	ip addr replace $(second)/24 dev eth1 noprefixroute
+	ip addr replace "$(second)/24" dev eth1 noprefixroute
 	ip route replace ${VM_LOCAL%.*}.0/24 dev eth1 metric 500
 	rdma link add rxe1 type rxe netdev eth1
 	until_true 10 rxe_active rxe1
@@ -103,7 +103,7 @@ second_nic_on() {
 second_nic_off() {
 	smc_pnet -f
 	rdma link del rxe1 2>/dev/null || true
-	ip addr del $(second)/24 dev eth1
+	ip addr del "$(second)/24" dev eth1
 }
 
 # One device on both cards, and addresses and the network's name along with it.

@@ -177,7 +177,11 @@ fn a_link_fails_at_any_moment() {
                     pair.run_until(until);
                     checked(&mut pair);
                     let alive = pair.down.is_none() || matches!(other, Stimulus::Drain(_));
-                    assert!(alive, "{setup:?} {other:?} {hosts:?} {step} {:#?}", pair.log);
+                    assert!(
+                        alive,
+                        "{setup:?} {other:?} {hosts:?} {step} {:#?}",
+                        pair.log
+                    );
                 }
             }
         }
@@ -190,7 +194,12 @@ fn a_link_is_taken_out_of_use() {
         for host in [WE, PEER] {
             let mut pair = settled(setup);
             after(&mut pair, Stimulus::Drain(host), 1_000);
-            assert_eq!((pair.downs, pair.down), (1, None), "{setup:?} {:#?}", pair.log);
+            assert_eq!(
+                (pair.downs, pair.down),
+                (1, None),
+                "{setup:?} {:#?}",
+                pair.log
+            );
             assert_eq!(pair.peer.dropped, &[] as &[u8]);
             after(&mut pair, Stimulus::Announce(host), 1_000);
         }
@@ -209,7 +218,11 @@ fn the_end_takes_all_links() {
             let until = pair.now + 10_000;
             pair.run_until(until);
             checked(&mut pair);
-            assert!(pair.peer.is_over && pair.released, "{setup:?} {:#?}", pair.log);
+            assert!(
+                pair.peer.is_over && pair.released,
+                "{setup:?} {:#?}",
+                pair.log
+            );
         }
     }
 }

@@ -156,7 +156,10 @@ enum Change {
     Greeted,
     AwaitOffer,
     /// Server: its offer has to be answered.
-    Offer { new: u32, via: u32 },
+    Offer {
+        new: u32,
+        via: u32,
+    },
     /// Keys go to and fro: those that are left of its own, and of ours.
     Keys {
         new: u32,
@@ -165,7 +168,10 @@ enum Change {
         left: Option<u8>,
     },
     /// CONFIRM LINK on the new link.
-    Confirm { new: u32, via: u32 },
+    Confirm {
+        new: u32,
+        via: u32,
+    },
     /// What it has under way on a link comes to its end. Then a server sends this.
     Leave {
         link: u32,
@@ -691,7 +697,10 @@ impl Peer {
             one.port == other.port || one.far.map(|far| far.port) == other.far.map(|far| far.port)
         };
         let odd = up.iter().enumerate().find(|(at, link)| {
-            *at > 0 && up.iter().any(|other| other.qp != link.qp && shares(link, other))
+            *at > 0
+                && up
+                    .iter()
+                    .any(|other| other.qp != link.qp && shares(link, other))
         });
         match (up.len(), odd) {
             (0, _) => Shape::None,
@@ -708,7 +717,9 @@ impl Peer {
             _ => None,
         };
         (0..self.ports.len()).find(|port| {
-            let used = self.up().any(|link| link.port == *port && Some(link.qp) != odd);
+            let used = self
+                .up()
+                .any(|link| link.port == *port && Some(link.qp) != odd);
             self.ports[*port] && !used
         })
     }
@@ -787,7 +798,9 @@ impl Peer {
         let change = self.change.take();
         match change {
             Some((
-                Change::Offer { new, via } | Change::Keys { new, via, .. } | Change::Confirm { new, via },
+                Change::Offer { new, via }
+                | Change::Keys { new, via, .. }
+                | Change::Confirm { new, via },
                 _,
             )) if via == lost => {
                 let number = self.link(new).map_or(0, |link| link.number);
@@ -938,17 +951,29 @@ impl Peer {
             let count = usize::from(u16::from_le_bytes([bytes[70], bytes[71]]));
             let pairs = &bytes[LEN_ADD_V2..];
             if count * 16 != pairs.len() {
-                self.breaches.push(format!("{count} pairs in {}", pairs.len()));
+                self.breaches
+                    .push(format!("{count} pairs in {}", pairs.len()));
             }
             self.take_pairs(via, new, pairs);
         }
         self.add_link(via, new, REPLY);
         if self.v2 {
-            self.begin(Change::Confirm { new, via }, self.patience().confirm_further);
+            self.begin(
+                Change::Confirm { new, via },
+                self.patience().confirm_further,
+            );
         } else {
             let own = self.ids();
             let left = None;
-            self.begin(Change::Keys { new, via, own, left }, self.patience().reply);
+            self.begin(
+                Change::Keys {
+                    new,
+                    via,
+                    own,
+                    left,
+                },
+                self.patience().reply,
+            );
         }
     }
 
@@ -967,7 +992,15 @@ impl Peer {
                 }
             }
             (Change::Offer { new, via }, ADD_LINK) => self.offer_answered(new, via, bytes),
-            (Change::Keys { new, via, own, left }, ADD_LINK_CONT) => {
+            (
+                Change::Keys {
+                    new,
+                    via,
+                    own,
+                    left,
+                },
+                ADD_LINK_CONT,
+            ) => {
                 self.keys(new, via, own, left, bytes);
             }
             (Change::Confirm { new, .. }, CONFIRM_LINK) if qp == new => {
@@ -1015,9 +1048,9 @@ impl Peer {
         };
         link.far = Some(far);
         let port = link.port;
-        let parallel = self.up().any(|link| {
-            link.port == port && link.far.map(|far| far.port) == Some(far.port)
-        });
+        let parallel = self
+            .up()
+            .any(|link| link.port == port && link.far.map(|far| far.port) == Some(far.port));
         if parallel {
             self.breaches.push("a parallel link".into());
         }
@@ -1028,20 +1061,32 @@ impl Peer {
         let mut own = self.ids();
         self.send_keys(via, new, &mut own);
         let left = None;
-        self.begin(Change::Keys { new, via, own, left }, self.patience().reply);
+        self.begin(
+            Change::Keys {
+                new,
+                via,
+                own,
+                left,
+            },
+            self.patience().reply,
+        );
     }
 
     /// Server: CONFIRM LINK on a new link.
     fn present(&mut self, new: u32, via: u32) {
         self.confirm_link(new, 0);
-        self.begin(Change::Confirm { new, via }, self.patience().confirm_further);
+        self.begin(
+            Change::Confirm { new, via },
+            self.patience().confirm_further,
+        );
     }
 
     /// ADD LINK CONTINUATION of either side.
     fn keys(&mut self, new: u32, via: u32, mut own: VecDeque<u16>, left: Option<u8>, bytes: &[u8]) {
         let count = bytes[5];
         if left.is_some_and(|left| left != count) {
-            self.breaches.push(format!("{count} keys in place of {left:?}"));
+            self.breaches
+                .push(format!("{count} keys in place of {left:?}"));
         }
         let here = usize::from(count.min(2));
         self.take_pairs(via, new, &bytes[8..8 + 16 * here]);
@@ -1054,7 +1099,15 @@ impl Peer {
             let patience = self.patience().confirm_further;
             return self.begin(Change::Confirm { new, via }, patience);
         }
-        self.begin(Change::Keys { new, via, own, left }, self.patience().reply);
+        self.begin(
+            Change::Keys {
+                new,
+                via,
+                own,
+                left,
+            },
+            self.patience().reply,
+        );
     }
 
     /// What was waited for did not come, or something else in its place.
@@ -1152,7 +1205,8 @@ impl Peer {
 
     fn shares_own_port(&self, odd: u32) -> bool {
         let port = self.link(odd).map(|link| link.port);
-        self.up().any(|link| link.qp != odd && Some(link.port) == port)
+        self.up()
+            .any(|link| link.qp != odd && Some(link.port) == port)
     }
 }
 
@@ -1162,7 +1216,15 @@ impl Peer {
         match (bytes[0], self.role) {
             (CONFIRM_LINK, Role::Client) => self.confirm_asked(qp, &bytes),
             (ADD_LINK_CONT, Role::Client) => match self.change.take() {
-                Some((Change::Keys { new, via, own, left }, _)) if via == qp => {
+                Some((
+                    Change::Keys {
+                        new,
+                        via,
+                        own,
+                        left,
+                    },
+                    _,
+                )) if via == qp => {
                     self.keys(new, via, own, left, &bytes);
                 }
                 other => {
@@ -1232,7 +1294,10 @@ impl Peer {
     fn hinted(&mut self, qp: u32, mut bytes: Vec<u8>) {
         let adding = matches!(
             self.change,
-            Some((Change::Offer { .. } | Change::Keys { .. } | Change::Confirm { .. }, _))
+            Some((
+                Change::Offer { .. } | Change::Keys { .. } | Change::Confirm { .. },
+                _
+            ))
         );
         if adding {
             return self.dropped.push(bytes[0]);
@@ -1266,7 +1331,10 @@ impl Peer {
             let reason = word(&bytes[5..]);
             return self.end(answers.then_some((reason, bytes[3] & ORDERLY)));
         }
-        let same = matches!(self.change, Some((Change::Delete { .. } | Change::Leave { .. }, _)));
+        let same = matches!(
+            self.change,
+            Some((Change::Delete { .. } | Change::Leave { .. }, _))
+        );
         match (self.stack, self.role) {
             (Stack::Linux, _) => match &self.change {
                 _ if same => self.dropped.push(DELETE_LINK),
@@ -1505,7 +1573,11 @@ impl Peer {
     }
 
     fn ask_rkey(&mut self, kind: u8, id: u16) {
-        let up: Vec<(u32, u8)> = self.up().filter(|link| !link.failed).map(|link| (link.qp, link.number)).collect();
+        let up: Vec<(u32, u8)> = self
+            .up()
+            .filter(|link| !link.failed)
+            .map(|link| (link.qp, link.number))
+            .collect();
         // A connection's link is any of them.
         let via = up[usize::from(id) % up.len()].0;
         let mut bytes = message(kind, 0);
@@ -1523,7 +1595,10 @@ impl Peer {
             bytes[8..12].copy_from_slice(&key(via, id)[..4]);
         }
         self.post(via, bytes);
-        self.rkey = Some((RkeyExchange { kind, id, via }, self.now + self.patience().reply));
+        self.rkey = Some((
+            RkeyExchange { kind, id, via },
+            self.now + self.patience().reply,
+        ));
     }
 
     fn rkey_answered(&mut self, bytes: &[u8]) {

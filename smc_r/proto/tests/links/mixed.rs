@@ -602,7 +602,11 @@ impl Pair {
         all.extend(ours.map(|(number, _)| Action::Deliver(WE, *number)));
         let theirs = self.peer.links.iter().filter(|link| !link.queue.is_empty());
         all.extend(theirs.map(|link| Action::Deliver(PEER, link.qp)));
-        all.extend(self.notices.iter().map(|(h, number)| Action::Notice(*h, *number)));
+        all.extend(
+            self.notices
+                .iter()
+                .map(|(h, number)| Action::Notice(*h, *number)),
+        );
         all
     }
 
@@ -673,7 +677,12 @@ impl Pair {
             }
             Stimulus::Restore(_, port) => self.peer.port_came(port),
             Stimulus::Drain(WE) => {
-                let last = self.qps.values().filter(|qp| qp.up).map(|qp| qp.link).last();
+                let last = self
+                    .qps
+                    .values()
+                    .filter(|qp| qp.up)
+                    .map(|qp| qp.link)
+                    .last();
                 if let Some(link) = last {
                     self.flow.delete_link(link, now);
                 }
@@ -798,7 +807,10 @@ impl Pair {
             }
             let gone = |keys: &BTreeMap<u32, (u32, u64)>| {
                 let mut all = self.deleted.iter();
-                all.any(|id| keys.get(&far).is_some_and(|key| key.0 == token(own, *id).rkey.0))
+                all.any(|id| {
+                    keys.get(&far)
+                        .is_some_and(|key| key.0 == token(own, *id).rkey.0)
+                })
             };
             if self.peer.known.iter().any(gone) {
                 return Err("a buffer of ours lives on".into());
@@ -823,4 +835,3 @@ impl Pair {
         Ok(())
     }
 }
-

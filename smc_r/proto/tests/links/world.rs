@@ -203,7 +203,9 @@ impl Log {
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let lines = std::env::var("SMC_LOG").ok().and_then(|lines| lines.parse().ok());
+        let lines = std::env::var("SMC_LOG")
+            .ok()
+            .and_then(|lines| lines.parse().ok());
         let from = self.0.len().saturating_sub(lines.unwrap_or(60));
         self.0[from..]
             .iter()
