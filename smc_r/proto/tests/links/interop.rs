@@ -8,12 +8,7 @@
 use std::panic;
 
 use crate::{
-    linux::{
-        Stack,
-        ADD_LINK,
-        CONFIRM_RKEY,
-        DELETE_LINK, //
-    },
+    linux::Stack,
     mixed::{
         Action,
         Pair,

@@ -181,7 +181,6 @@ enum Change {
     Delete {
         number: u8,
         via: u32,
-        words: Vec<u8>,
     },
     /// Client of version 2: it has asked for a link.
     Asked,
@@ -811,7 +810,7 @@ impl Peer {
                 });
                 self.want_link();
             }
-            Some((Change::Delete { number, via, .. }, _)) if via == lost => {
+            Some((Change::Delete { number, via }, _)) if via == lost => {
                 self.queue(Job::Delete {
                     number,
                     reason: PATH_LOST,
@@ -1139,7 +1138,7 @@ impl Peer {
                     self.post(via, words);
                 }
             }
-            Change::Delete { number, via, .. } => {
+            Change::Delete { number, via } => {
                 if self.stack == Stack::Rfc {
                     self.lose(via);
                 }
@@ -1162,8 +1161,8 @@ impl Peer {
     }
 
     fn tell(&mut self, number: u8, via: u32, words: Vec<u8>) {
-        self.post(via, words.clone());
-        let delete = Change::Delete { number, via, words };
+        self.post(via, words);
+        let delete = Change::Delete { number, via };
         self.begin(delete, self.patience().reply);
     }
 

@@ -471,14 +471,14 @@ impl Pair {
         (open && fits).then_some(link.qp)
     }
 
-    fn to_peer(&mut self, at: u32, bytes: &[u8]) {
+    fn give_peer(&mut self, at: u32, bytes: &[u8]) {
         self.log
             .push(format!("{} we: {at}> {}", self.now, show(bytes)));
         self.peer.now = self.now;
         self.peer.receive(at, bytes);
     }
 
-    fn to_us(&mut self, link: LinkIx, bytes: &[u8]) {
+    fn give_us(&mut self, link: LinkIx, bytes: &[u8]) {
         let place = link.get();
         self.log
             .push(format!("{} peer: {place}> {}", self.now, show(bytes)));
@@ -499,7 +499,7 @@ impl Pair {
             };
             let to = self.reaches(number);
             if let Some(to) = to {
-                self.to_peer(to, &bytes);
+                self.give_peer(to, &bytes);
             }
             if let Some(note) = note {
                 let now = self.time();
@@ -517,7 +517,7 @@ impl Pair {
             };
             match to {
                 Some(to) => {
-                    self.to_us(to, &bytes);
+                    self.give_us(to, &bytes);
                     self.peer.now = self.now;
                     self.peer.completed();
                 }
@@ -541,7 +541,7 @@ impl Pair {
                 return;
             };
             for (bytes, _) in queue.iter().take(through) {
-                self.to_peer(to, bytes);
+                self.give_peer(to, bytes);
             }
         } else {
             let to = self.reached(number);
@@ -555,7 +555,7 @@ impl Pair {
                 return;
             };
             for bytes in queue.iter().take(through) {
-                self.to_us(to, bytes);
+                self.give_us(to, bytes);
             }
         }
     }
