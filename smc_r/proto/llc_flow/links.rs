@@ -784,7 +784,6 @@ impl Flow {
         self.rest = None;
         self.retry_at = None;
         self.port_came = false;
-        self.requested = None;
         self.idle_since = None;
     }
 
