@@ -1020,6 +1020,7 @@ impl Flow {
             DownReason::Local => self.leave_rest(link),
             _ => self.end_rest(link),
         }
+        self.reassess();
         self.event(Event::LinkDown(link, reason));
     }
 

@@ -619,6 +619,19 @@ fn nothing_counts_on_a_link_before_it_is_confirmed() {
 }
 
 #[test]
+fn an_asymmetric_link_that_is_left_alone_takes_its_port() {
+    let mut client = Client::new(true);
+    let attempt = client.offer(SECOND, key(21));
+    assert!(client.flow.link_made(attempt, Some(end(1)), at(5)));
+    client.confirm(attempt.link(), SECOND, 3);
+    let shared = end(1);
+    assert!(client.flow.is_port_taken(shared.mac, shared.gid));
+    // The server has yet to say so.
+    client.flow.handle_link_failed(LinkIx::FIRST, at(6));
+    assert!(client.flow.is_port_taken(shared.mac, shared.gid));
+}
+
+#[test]
 fn the_limit_of_links_is_agreed_on_once() {
     for max_links in [0, 2, 7] {
         let mut client = Client::new(true);
