@@ -523,6 +523,7 @@ impl Flow {
         }
         self.use_new_port();
         self.start_add(now);
+        self.answer_request();
         self.start_own(now);
         if self.phase != Phase::Active || !self.several || self.max_links < 2 {
             return;
@@ -538,6 +539,7 @@ impl Flow {
 // The exchange.
 impl Flow {
     fn send_add_link(&mut self, change: Change, end: LinkEnd, reply: bool) {
+        self.requested = None;
         let message = Llc::AddLink(AddLink {
             reply,
             reject: None,

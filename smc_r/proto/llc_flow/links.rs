@@ -784,6 +784,7 @@ impl Flow {
         self.rest = None;
         self.retry_at = None;
         self.port_came = false;
+        self.requested = None;
         self.idle_since = None;
     }
 

@@ -475,6 +475,9 @@ pub struct Flow {
     retry_at: Option<Time>,
     /// A port appeared while a link was being added, which may not have found it.
     port_came: bool,
+    /// Server of version 2: the client asked for a link on this one, and starts nothing of its own before it has
+    /// an ADD LINK or an answer.
+    requested: Option<LinkIx>,
     /// Attempts to add a link so far.
     attempts: u32,
     /// Links that somebody here wants deleted, as soon as another one has shown that it works.
@@ -525,6 +528,7 @@ impl Flow {
             add_after: None,
             retry_at: None,
             port_came: false,
+            requested: None,
             attempts: 0,
             drains: 0,
             rest: None,

@@ -13,6 +13,7 @@ use core::{
 use zerocopy::IntoBytes;
 
 use super::{
+    change::Adding,
     Event,
     Flow,
     Text,
@@ -163,12 +164,38 @@ impl Flow {
         if message.reply || self.params.role == Role::Client || !self.is_usable() {
             return self.drop_message();
         }
-        if self.take_hint(now) {
-            return;
+        // The ADD LINK that it crosses is an answer, too.
+        if self.adding() != Some(Adding::Offer) {
+            self.requested = Some(link);
         }
+        if !self.take_hint(now) {
+            self.refuse_request();
+        }
+    }
+
+    /// Server: the client need not wait for a link if none is going to be offered now.
+    pub(super) fn answer_request(&mut self) {
+        let comes = self.adding().is_some() || (self.add_wanted && self.add_after.is_none());
+        if !comes {
+            self.refuse_request();
+        }
+    }
+
+    fn refuse_request(&mut self) {
+        let Some(link) = self.requested.take() else {
+            return;
+        };
+        let via = if self.is_active(link) {
+            Some(link)
+        } else {
+            self.carrier()
+        };
+        let Some(via) = via else {
+            return;
+        };
         self.counters.refused = self.counters.refused.saturating_add(1);
         self.send_v2(
-            link,
+            via,
             &v2::Llc::RequestAddLink(RequestAddLink {
                 reply: true,
                 gids: &[],
