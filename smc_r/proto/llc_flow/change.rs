@@ -69,6 +69,8 @@ pub(super) struct Change {
     pub(super) via: LinkIx,
     pub(super) step: Step,
     pub(super) until: Time,
+    /// There is no answer, and the link that carries the exchange is being tested.
+    pub(super) doubted: bool,
 }
 
 /// What the exchange waits for.
@@ -415,6 +417,7 @@ impl Flow {
             via,
             step: Step::Add(Adding::Make),
             until: now.after(self.params.timing.reply),
+            doubted: false,
         });
         self.event(Event::MakeLink {
             attempt,
@@ -518,6 +521,7 @@ impl Flow {
     /// What comes next when an exchange has ended: deletions first, then a new link, then keys.
     pub(super) fn go_on(&mut self, now: Time) {
         self.start_delete(now);
+        self.ask_on(now);
         if self.phase == Phase::Joining && self.change.is_none() && !self.asks_pending() {
             self.complete(now);
         }
@@ -607,6 +611,7 @@ impl Flow {
             via: at,
             step: Step::Add(Adding::Make),
             until: now.after(self.params.timing.accept_link),
+            doubted: false,
         });
         self.take_pairs(at, link, pairs.iter().map(|pair| (*pair).into()), peers);
         self.event(Event::AcceptLink {

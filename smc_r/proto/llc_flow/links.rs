@@ -99,6 +99,10 @@ pub(super) struct Ask {
     via: LinkIx,
     /// The server has to know the link: without an answer there is something wrong with `via`.
     hard: bool,
+    /// It waits for the end of the addition of a link.
+    waits: bool,
+    /// There is no answer, and `via` is being tested.
+    doubted: bool,
     until: Time,
 }
 
@@ -215,6 +219,7 @@ impl Flow {
                     link.probe = None;
                 }
                 self.rest_tested(at, probe.since, now);
+                self.carrier_tested(at, now);
                 self.drain_in_favour_of(at, now);
             }
             Some(_) => self.violation(at, now),
@@ -412,6 +417,7 @@ impl Flow {
             via,
             step: Step::Delete(wish.reason),
             until: now.after(self.params.timing.reply),
+            doubted: false,
         });
         self.send_wish(wish, via);
     }
@@ -474,9 +480,33 @@ impl Flow {
         if !self.several || change.link == Some(change.via) {
             return self.finish_delete(change, reason, now);
         }
-        // RFC 7609 appendix C.7.1: the link that carried the request is not usable, either.
-        let failure = LinkFailure::Timeout(Exchange::DeleteLink);
-        self.fail_link(change.via, failure, now);
+        // RFC 7609 appendix C.7.1: the link that carried the request is not usable, either. Unless a TEST LINK
+        // says that it is: Linux drops requests while it waits for something else, or keeps them for long.
+        if change.doubted {
+            let failure = LinkFailure::Timeout(Exchange::DeleteLink);
+            return self.fail_link(change.via, failure, now);
+        }
+        self.change = Some(Change {
+            until: now.after(self.params.timing.test_link_reply),
+            doubted: true,
+            ..change
+        });
+        self.probe(change.via, now);
+    }
+
+    /// The link that carries a deletion works, though nobody answers there. A client asks once more.
+    fn carrier_tested(&mut self, at: LinkIx, now: Time) {
+        let asks = self.asks;
+        let doubted = |ask: &&Ask| ask.doubted && ask.via == at;
+        for ask in asks.iter().flatten().filter(doubted) {
+            self.ask(ask.wish, false, now);
+        }
+        let change = self
+            .change
+            .filter(|change| change.doubted && change.via == at);
+        if let Some((change, Step::Delete(reason))) = change.map(|change| (change, change.step)) {
+            self.finish_delete(change, reason, now);
+        }
     }
 
     // A client's wishes
@@ -540,6 +570,8 @@ impl Flow {
     }
 
     /// Client: asks the server to delete a link.
+    ///
+    /// While a link is added, that can wait: a server of Linux that expects something else has its exchange fail.
     pub(super) fn ask(&mut self, wish: Wish, hard: bool, now: Time) {
         let known = self.by_number(wish.number);
         let via = match known {
@@ -551,15 +583,32 @@ impl Flow {
         };
         self.fulfil(wish.number);
         let until = now.after(self.params.timing.reply);
+        let waits = self.adding().is_some();
         if let Some(place) = self.asks.iter_mut().find(|place| place.is_none()) {
             *place = Some(Ask {
                 wish,
                 via,
                 hard,
+                waits,
+                doubted: false,
                 until,
             });
         }
-        self.send_wish(wish, via);
+        if !waits {
+            self.send_wish(wish, via);
+        }
+    }
+
+    /// Client: asks for what had to wait.
+    pub(super) fn ask_on(&mut self, now: Time) {
+        if self.adding().is_some() {
+            return;
+        }
+        let asks = self.asks;
+        for ask in asks.iter().flatten().filter(|ask| ask.waits) {
+            self.fulfil(ask.wish.number);
+            self.ask(ask.wish, ask.hard, now);
+        }
     }
 
     /// Client: forgets a wish for this link. True if there was one.
@@ -580,20 +629,21 @@ impl Flow {
     }
 
     pub(super) fn asks_deadline(&self) -> Option<Time> {
-        self.asks
-            .iter()
-            .flatten()
-            .fold(None, |first, ask| earlier(first, Some(ask.until)))
+        let sent = self.asks.iter().flatten().filter(|ask| !ask.waits);
+        sent.fold(None, |first, ask| earlier(first, Some(ask.until)))
     }
 
     pub(super) fn check_asks(&mut self, now: Time) {
         let mut dropped = false;
         for _ in 0..WISHES_MAX {
-            let late = self.asks.iter().flatten().find(|ask| ask.until <= now);
+            let mut sent = self.asks.iter().flatten().filter(|ask| !ask.waits);
+            let late = sent.find(|ask| ask.until <= now);
             let Some(ask) = late.copied() else {
                 break;
             };
-            if ask.hard {
+            if ask.hard && !ask.doubted {
+                self.doubt(ask, now);
+            } else if ask.hard {
                 let failure = LinkFailure::Timeout(Exchange::DeleteLink);
                 self.fail_link(ask.via, failure, now);
                 if self.is_over() {
@@ -608,6 +658,19 @@ impl Flow {
         if dropped {
             self.go_on(now);
         }
+    }
+
+    /// RFC 7609 appendix C.7.1: the link that carried the request is not usable, either. Unless a TEST LINK says
+    /// that it is: a server may have to wait for the end of something else, and Linux drops requests at times.
+    fn doubt(&mut self, ask: Ask, now: Time) {
+        for place in self.asks.iter_mut().filter(|place| **place == Some(ask)) {
+            *place = Some(Ask {
+                doubted: true,
+                until: now.after(self.params.timing.test_link_reply),
+                ..ask
+            });
+        }
+        self.probe(ask.via, now);
     }
 
     // Failures and the end
