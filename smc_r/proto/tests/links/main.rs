@@ -6,6 +6,9 @@ mod edges;
 mod explore;
 mod groups;
 mod hostile;
+mod interop;
+mod linux;
+mod mixed;
 mod random;
 #[path = "../sim/rng.rs"]
 #[expect(dead_code, reason = "scripts are for the fuzzer")]

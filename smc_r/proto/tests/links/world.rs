@@ -191,25 +191,30 @@ pub struct World {
     pub log: Log,
 }
 
-/// What has happened; shown are the last lines.
+/// What has happened; shown are the last lines, or as many as `SMC_LOG` says.
+#[derive(Default)]
 pub struct Log(Vec<String>);
 
 impl Log {
-    fn push(&mut self, line: String) {
+    pub fn push(&mut self, line: String) {
         self.0.push(line);
     }
 }
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let from = self.0.len().saturating_sub(60);
+        let lines = std::env::var("SMC_LOG")
+            .ok()
+            .and_then(|lines| lines.parse().ok());
+        let from = self.0.len().saturating_sub(lines.unwrap_or(60));
         self.0[from..]
             .iter()
             .try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
-fn end(host: usize, port: usize, qp: u32) -> LinkEnd {
+/// One end of a link.
+pub fn end(host: usize, port: usize, qp: u32) -> LinkEnd {
     let (h, p) = (host as u8 + 1, port as u8 + 1);
     LinkEnd {
         mac: Mac([2, 0, 0, 0, h, p]),
