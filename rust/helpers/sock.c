@@ -235,7 +235,7 @@ __rust_helper void rust_helper_sk_wake(struct sock *sk, unsigned int mask, int h
 	rcu_read_lock();
 	wq = rcu_dereference(sk->sk_wq);
 	if (skwq_has_sleeper(wq))
-		wake_up_interruptible_poll(&wq->wait, (__force __poll_t)mask);
+		wake_up_interruptible_sync_poll(&wq->wait, (__force __poll_t)mask);
 	sk_wake_async_rcu(sk, how, band);
 	rcu_read_unlock();
 }
