@@ -100,6 +100,8 @@ pub(crate) struct Link {
     load: Atomic<u32>,
     /// Listeners have been told that it is up.
     announced: Atomic<u32>,
+    /// The peer's writes are not taken.
+    sealed: Atomic<u32>,
     /// When a CDC message last came in, for the idle rule of TEST LINK and for links that come to rest.
     last_received: Atomic<u64>,
 }
@@ -115,6 +117,7 @@ impl Link {
                 transport: SetOnce::new(),
                 load: Atomic::new(0),
                 announced: Atomic::new(0),
+                sealed: Atomic::new(0),
                 last_received: Atomic::new(now_ms()),
             },
             GFP_KERNEL,
@@ -175,6 +178,19 @@ impl Link {
     /// Gets a key for an RMB. Sleeps.
     pub(crate) fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr> {
         self.transport()?.alloc_key(rmb)
+    }
+
+    /// Has the peer's writes break the link from now on, or be taken again. Where the device cannot do
+    /// that, they are taken. Sleeps.
+    pub(crate) fn seal(&self, on: bool) {
+        if self.sealed.xchg(u32::from(on), Relaxed) == u32::from(on) {
+            return;
+        }
+        if let Some(transport) = self.transport.as_ref() {
+            if let Err(e) = transport.take_writes(!on) {
+                pr_debug!("smc_r: a link is not sealed ({}): {:?}\n", on, e);
+            }
+        }
     }
 
     /// Lets nothing more be posted. [`Link::shutdown`] has to follow. Any context.

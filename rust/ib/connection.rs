@@ -357,6 +357,13 @@ impl<H: Handler> Connection<H> {
         Ok(())
     }
 
+    /// Whether the peer may write to regions, as it may at first. If it does although it may not, the connection
+    /// breaks on both sides. May sleep.
+    pub fn take_writes(&self, on: bool) -> Result {
+        let objects = self.objects.lock();
+        objects.as_ref().ok_or(ENODEV)?.qp.take_writes(on)
+    }
+
     /// Posts so many receives, [`MAX_RECEIVES`] at most: those up to the place `last`, and round the end of
     /// the list.
     fn post_receives(&self, last: usize, count: usize) -> Result {

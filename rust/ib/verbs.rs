@@ -171,6 +171,15 @@ pub(super) struct QpSize {
     pub(super) inline: u32,
 }
 
+/// What is allowed to do at a queue pair: ourselves, and the peer.
+fn access(remote_write: bool) -> c_int {
+    let remote = match remote_write {
+        true => bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE,
+        false => 0,
+    };
+    (bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE | remote) as c_int
+}
+
 /// A reliable connected queue pair.
 ///
 /// # Invariants
@@ -244,9 +253,7 @@ impl Qp {
         attr.qp_state = bindings::ib_qp_state_IB_QPS_INIT;
         attr.pkey_index = 0;
         attr.port_num = local.port;
-        attr.qp_access_flags = (bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
-            | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE)
-            as c_int;
+        attr.qp_access_flags = access(true);
         self.modify(
             &mut attr,
             bindings::ib_qp_attr_mask_IB_QP_STATE
@@ -324,6 +331,20 @@ impl Qp {
         )?;
         self.state = QpState::Sending;
         Ok(())
+    }
+
+    /// Whether the peer may write to regions, once packets go both ways.
+    pub(super) fn take_writes(&self, on: bool) -> Result {
+        if self.state != QpState::Sending {
+            return Err(EINVAL);
+        }
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+        attr.qp_state = bindings::ib_qp_state_IB_QPS_RTS;
+        attr.qp_access_flags = access(on);
+        self.modify(
+            &mut attr,
+            bindings::ib_qp_attr_mask_IB_QP_STATE | bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
+        )
     }
 
     /// To the error state; waits until everything that was posted has completed. Nothing may be

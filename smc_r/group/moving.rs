@@ -133,8 +133,17 @@ impl Group {
                 .filter(|link| guard.flow.is_resting(*link))
                 .for_each(|link| links.add(link));
         }
+        self.seal_links();
         self.for_each_connection(|sk| conn::hold(sk, |link| links.has(link)));
         self.with_flow(|flow, _, now| flow.connections_held(now));
+    }
+
+    /// Seals the links that are to be sealed, and no others.
+    pub(super) fn seal_links(&self) {
+        for link in self.links() {
+            let sealed = self.flow.lock().flow.is_sealed(link.place);
+            link.seal(sealed);
+        }
     }
 
     /// Spreads connections over the links.

@@ -231,7 +231,14 @@ impl Group {
             Event::LinkDown(link, reason) => self.link_down(link, reason),
             Event::LinkGone(link) => self.link_gone(link),
             Event::Hold => self.hold_connections(),
-            Event::Resume => self.for_each_connection(|sk| conn::hold(sk, |_| false)),
+            Event::Seal => {
+                self.seal_links();
+                self.with_flow(|flow, _, now| flow.links_sealed(now));
+            }
+            Event::Resume => {
+                self.seal_links();
+                self.for_each_connection(|sk| conn::hold(sk, |_| false));
+            }
             Event::LinkWanted => self.offer_port(),
             Event::Down(reason) => {
                 self.log_down(reason);

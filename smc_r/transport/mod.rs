@@ -183,6 +183,10 @@ pub(crate) trait Transport: Send + Sync {
     /// May send from now on. May sleep. After an error only `shutdown` helps.
     fn ready_to_send(&self) -> Result;
 
+    /// Whether the peer's writes are taken, as they are at first. One that is not breaks the transport on both
+    /// sides, and none of it is acknowledged. May sleep.
+    fn take_writes(&self, on: bool) -> Result;
+
     /// Posts a chain. Never sleeps.
     fn post(&self, chain: &Chain<'_>) -> Result<(), PostError>;
 

@@ -256,6 +256,10 @@ impl Transport for Rc {
         Ok(())
     }
 
+    fn take_writes(&self, on: bool) -> Result {
+        self.connection.take_writes(on)
+    }
+
     fn post(&self, chain: &Chain<'_>) -> Result<(), PostError> {
         let mut list = [kapi::ib::Write {
             offset: 0,

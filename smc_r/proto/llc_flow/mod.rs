@@ -251,10 +251,13 @@ pub enum Event {
     /// The driver destroys the queue pair of this link.
     LinkGone(LinkIx),
     /// Connections for which either side sends over a link that [is at rest or comes to it](Flow::is_resting) are
-    /// held ([`Conn::set_held`](crate::conn::Conn::set_held)). The answer is
-    /// [`Flow::connections_held`].
+    /// held ([`Conn::set_held`](crate::conn::Conn::set_held)), and others go on; links that need not be
+    /// [sealed](Event::Seal) are no more. The answer is [`Flow::connections_held`].
     Hold,
-    /// All connections go on.
+    /// The device takes no write any more over links that [are to be sealed](Flow::is_sealed): one that comes
+    /// breaks the link. The answer is [`Flow::links_sealed`].
+    Seal,
+    /// All connections go on, and no link is sealed any more.
     Resume,
     /// Client: the group has fewer links than it should. If there is an unused port, name it with
     /// [`Flow::hint`].

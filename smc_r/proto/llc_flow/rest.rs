@@ -10,6 +10,11 @@
 //! peer soon has nothing to write either. The link is at rest when nothing comes any more, and
 //! a TEST LINK goes there and back: what came before is confirmed then. That may not happen, and is not
 //! waited for long.
+//!
+//! A program of the peer may send again at the next moment, as long as there is room. Therefore the link is
+//! sealed then: our device confirms no write that comes over it any more, but breaks the link, which the peer
+//! moves its connections from as from any other that failed. Another TEST LINK shows that all confirmations
+//! from before have come to the peer, and the link is deleted.
 
 use super::{
     links::Wish,
@@ -29,6 +34,9 @@ use crate::{
 /// How long to wait for it.
 const PATIENCE: Millis = 500;
 
+/// How long to wait for the TEST LINK over a link that is sealed.
+const SEALED: Millis = 250;
+
 /// How long nothing came before a TEST LINK that shows the link at rest.
 const QUIET: Millis = 20;
 
@@ -47,12 +55,17 @@ const HELD_MAX: Millis = 3_000;
 pub(super) struct Rest {
     /// Those that come to rest.
     links: u16,
-    /// Those that are at rest, or were not waited for any longer.
+    /// Those that are at rest, or were not waited for any longer: what came over them is waited for to be
+    /// confirmed.
+    sealing: u16,
+    /// Those about which nothing is waited for any longer.
     going: u16,
     /// Server: those that are out of use here, while the client has yet to say so.
     leaving: u16,
     /// Since when the driver holds the connections.
     held: Option<Time>,
+    /// Since when the links are sealed.
+    sealed: Option<Time>,
     /// Nothing is waited for any longer.
     until: Time,
     /// When to test next.
@@ -63,13 +76,18 @@ pub(super) struct Rest {
 
 impl Rest {
     fn all(&self) -> u16 {
-        self.links | self.going | self.leaving
+        self.links | self.sealed() | self.leaving
+    }
+
+    fn sealed(&self) -> u16 {
+        self.sealing | self.going
     }
 
     /// The link is out of it. Connections are held no longer than until then if it was the last one.
     fn remove(&mut self, link: LinkIx, free_at: Time) {
         let before = self.all();
         self.links &= !link.bit();
+        self.sealing &= !link.bit();
         self.going &= !link.bit();
         self.leaving &= !link.bit();
         if before != 0 && self.all() == 0 && free_at < self.free_at {
@@ -90,9 +108,11 @@ impl Flow {
         }
         self.rest = Some(Rest {
             links: new | before.map_or(0, |rest| rest.links),
+            sealing: before.map_or(0, |rest| rest.sealing),
             going: before.map_or(0, |rest| rest.going),
             leaving: before.map_or(0, |rest| rest.leaving),
             held: None,
+            sealed: before.and_then(|rest| rest.sealed),
             until: now.after(PATIENCE),
             test_at: now,
             free_at: now.after(HELD_MAX),
@@ -100,14 +120,15 @@ impl Flow {
         self.event(Event::Hold);
     }
 
-    /// Whether the link is waited for to come to rest.
-    fn is_coming_to_rest(&self, link: LinkIx) -> bool {
-        self.rest.is_some_and(|rest| rest.links & link.bit() != 0)
-    }
-
     /// Whether the link is on its way out, at rest or not yet.
     pub fn is_resting(&self, link: LinkIx) -> bool {
         self.rest.is_some_and(|rest| rest.all() & link.bit() != 0)
+    }
+
+    /// Whether the device is to take no write over the link any more.
+    pub fn is_sealed(&self, link: LinkIx) -> bool {
+        self.rest
+            .is_some_and(|rest| rest.sealed() & link.bit() != 0)
     }
 
     /// The answer to [`Event::Hold`].
@@ -119,12 +140,21 @@ impl Flow {
         self.test_rest(now);
     }
 
+    /// The answer to [`Event::Seal`].
+    pub fn links_sealed(&mut self, now: Time) {
+        self.clock = now;
+        if let Some(rest) = &mut self.rest {
+            rest.sealed = Some(now);
+        }
+        self.test_rest(now);
+    }
+
     fn test_rest(&mut self, now: Time) {
         let Some(rest) = &mut self.rest else {
             return;
         };
         rest.test_at = now.after(PAUSE);
-        for link in LinkIx::of(rest.links) {
+        for link in LinkIx::of(rest.links | rest.sealing) {
             self.probe(link, now);
         }
     }
@@ -132,16 +162,16 @@ impl Flow {
     /// The answer to a TEST LINK came, which was sent at that time.
     pub(super) fn rest_tested(&mut self, at: LinkIx, since: Time, now: Time) {
         let last_data = self.link(at).map_or(now, |link| link.last_data);
-        let is_coming = self.is_coming_to_rest(at);
-        match &mut self.rest {
-            Some(rest) if is_coming && rest.held.is_some_and(|held| held <= since) => {
-                if last_data.after(QUIET) <= since {
-                    self.delete_rested(at.bit(), now);
-                } else {
-                    rest.test_at = now.after(PAUSE);
-                }
-            }
-            _ => {}
+        let Some(rest) = &mut self.rest else {
+            return;
+        };
+        let was_after = |event: Option<Time>| event.is_some_and(|event| event <= since);
+        if rest.links & at.bit() != 0 && was_after(rest.held) && last_data.after(QUIET) <= since {
+            self.seal(at.bit(), now);
+        } else if rest.sealing & at.bit() != 0 && was_after(rest.sealed) {
+            self.delete_rested(at.bit(), now);
+        } else {
+            rest.test_at = now.after(PAUSE);
         }
     }
 
@@ -150,9 +180,11 @@ impl Flow {
         let Some(rest) = self.rest else {
             return;
         };
-        if rest.links != 0 && rest.until <= now {
-            self.delete_rested(rest.links, now);
-        } else if rest.links != 0 && rest.held.is_some() && rest.test_at <= now {
+        if rest.until <= now && rest.links != 0 {
+            self.seal(rest.links, now);
+        } else if rest.until <= now && rest.sealing != 0 {
+            self.delete_rested(rest.sealing, now);
+        } else if self.is_rest_test_due() && rest.test_at <= now {
             self.test_rest(now);
         }
         // It may have changed.
@@ -165,11 +197,24 @@ impl Flow {
 
     pub(super) fn rest_deadline(&self) -> Option<Time> {
         let rest = self.rest?;
-        let probed = |link: LinkIx| self.link(link).is_some_and(|link| link.probe.is_some());
-        let tests = rest.held.is_some()
-            && LinkIx::all().any(|link| self.is_coming_to_rest(link) && !probed(link));
-        let first = earlier(Some(rest.free_at), (rest.links != 0).then_some(rest.until));
-        earlier(first, tests.then_some(rest.test_at))
+        let waits = rest.links | rest.sealing != 0;
+        let first = earlier(Some(rest.free_at), waits.then_some(rest.until));
+        earlier(first, self.is_rest_test_due().then_some(rest.test_at))
+    }
+
+    /// Whether a TEST LINK is to be sent that has not been yet.
+    fn is_rest_test_due(&self) -> bool {
+        let Some(rest) = self.rest else {
+            return false;
+        };
+        let held = if rest.held.is_some() { rest.links } else { 0 };
+        let sealed = if rest.sealed.is_some() {
+            rest.sealing
+        } else {
+            0
+        };
+        LinkIx::of(held | sealed)
+            .any(|link| self.link(link).is_some_and(|link| link.probe.is_none()))
     }
 
     /// The link carries nothing any more, because it has failed or the peer has deleted it.
@@ -183,8 +228,9 @@ impl Flow {
     /// Server: the link carries nothing any more, and the client has yet to hear of it.
     pub(super) fn leave_rest(&mut self, link: LinkIx) {
         if let Some(rest) = &mut self.rest {
-            let left = link.bit() & (rest.links | rest.going);
+            let left = link.bit() & (rest.links | rest.sealed());
             rest.links &= !left;
+            rest.sealing &= !left;
             rest.going &= !left;
             rest.leaving |= left;
         }
@@ -195,16 +241,38 @@ impl Flow {
         for link in LinkIx::all() {
             let stays = self.is_active(link) && self.other_carrier(link).is_none();
             if stays && self.is_resting(link) {
-                if let Some(rest) = &mut self.rest {
-                    rest.remove(link, now);
-                }
+                self.keep(link, now);
             }
         }
     }
 
-    fn delete_rested(&mut self, links: u16, now: Time) {
+    fn keep(&mut self, link: LinkIx, now: Time) {
+        if let Some(rest) = &mut self.rest {
+            rest.remove(link, now);
+            if rest.all() != 0 {
+                // Those that still go stay held.
+                rest.held = None;
+                self.event(Event::Hold);
+            }
+        }
+    }
+
+    /// Nothing comes over these links any more, or that is not waited for any longer.
+    fn seal(&mut self, links: u16, now: Time) {
         if let Some(rest) = &mut self.rest {
             rest.links &= !links;
+            rest.sealing |= links;
+            rest.sealed = None;
+            if rest.links == 0 {
+                rest.until = now.after(SEALED);
+            }
+        }
+        self.event(Event::Seal);
+    }
+
+    fn delete_rested(&mut self, links: u16, now: Time) {
+        if let Some(rest) = &mut self.rest {
+            rest.sealing &= !links;
             rest.going |= links;
         }
         for link in LinkIx::of(links) {

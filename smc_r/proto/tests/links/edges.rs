@@ -858,6 +858,13 @@ fn connections_are_held_while_a_link_goes() {
     assert_eq!(client.sends(), []);
     client.flow.connections_held(at(50));
     client.answer_test(second);
+    // Before it is deleted, nothing comes over it any more that would be confirmed.
+    assert_eq!(client.events(), [Event::Seal]);
+    assert!(client.flow.is_sealed(second));
+    assert!(!client.flow.is_sealed(LinkIx::FIRST));
+    assert_eq!(client.sends(), []);
+    client.flow.links_sealed(at(60));
+    client.answer_test(second);
     // DELETE LINK, over the other link.
     assert_eq!(client.sends(), [(0, 0x24)]);
     assert_eq!(client.events(), []);

@@ -370,6 +370,10 @@ impl Pair {
                 let now = self.time();
                 self.flow.connections_held(now);
             }
+            Event::Seal => {
+                let now = self.time();
+                self.flow.links_sealed(now);
+            }
             Event::Resume => {}
             Event::Down(reason) => self.down = Some(reason),
             Event::Release => self.release(),

@@ -21,9 +21,18 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A group and its ports, with so many connections that are busy all the time. Returns the number of
-/// steps, and how often keys had to wait for a send slot.
-fn life(seed: u64, streams: usize) -> (usize, usize) {
+/// How often something happened.
+#[derive(Default)]
+struct Counts {
+    steps: usize,
+    /// Keys had to wait for a send slot.
+    waits: usize,
+    /// Data came over a link that was about to be deleted.
+    broken_seals: usize,
+}
+
+/// A group and its ports, with so many connections that are busy all the time.
+fn life(seed: u64, streams: usize) -> Counts {
     let mut rng = Rng::new(seed ^ (11 << 40));
     let v2 = rng.percent(30);
     let ports = [rng.size(1, 8) as usize, rng.size(1, 8) as usize];
@@ -89,10 +98,11 @@ fn life(seed: u64, streams: usize) -> (usize, usize) {
         panic!("{error}\n{:#?}", world.log);
     }
     assert!(world.hosts[0].flow.is_usable());
-    (
-        world.steps,
-        world.hosts.iter().map(|host| host.put_back).sum(),
-    )
+    Counts {
+        steps: world.steps,
+        waits: world.hosts.iter().map(|host| host.put_back).sum(),
+        broken_seals: world.broken_seals,
+    }
 }
 
 fn lives(name: &str, runs: u64, streams: usize) {
@@ -101,12 +111,13 @@ fn lives(name: &str, runs: u64, streams: usize) {
         Some(seed) => seed..seed + 1,
         None => 1..number("SMC_RUNS").unwrap_or(runs * scale) + 1,
     };
-    let (mut steps, mut waits) = (0, 0);
+    let mut sum = Counts::default();
     for seed in seeds {
         match panic::catch_unwind(|| life(seed, streams)) {
-            Ok((some, keys)) => {
-                steps += some;
-                waits += keys;
+            Ok(counts) => {
+                sum.steps += counts.steps;
+                sum.waits += counts.waits;
+                sum.broken_seals += counts.broken_seals;
             }
             Err(cause) => {
                 eprintln!("{name} failed with SMC_SEED={seed}");
@@ -114,9 +125,18 @@ fn lives(name: &str, runs: u64, streams: usize) {
             }
         }
     }
-    println!("{name}: {steps} steps, keys waited {waits} times");
+    let Counts {
+        steps,
+        waits,
+        broken_seals,
+    } = sum;
+    println!("{name}: {steps} steps, keys waited {waits} times, {broken_seals} seals broken");
     let usual = number("SMC_SEED").is_none() && number("SMC_RUNS").is_none();
     assert!(!usual || waits > 0, "there always was room");
+    assert!(
+        !usual || streams == 0 || broken_seals > 0,
+        "no seal was broken"
+    );
 }
 
 #[test]

@@ -137,6 +137,8 @@ pub struct Qp {
     pub peer: Option<u32>,
     pub failed: bool,
     pub up: bool,
+    /// A write that comes breaks it, at both ends.
+    sealed: bool,
     queue: VecDeque<Message>,
     /// Messages for connections, and completions of theirs, that nobody has looked at.
     pub arrived: VecDeque<Arrival>,
@@ -188,6 +190,8 @@ pub struct World {
     /// What is done to each LLC message on its way.
     pub change: fn(&mut [u8]),
     pub steps: usize,
+    /// Writes that came over links which were sealed.
+    pub broken_seals: usize,
     pub log: Log,
 }
 
@@ -286,6 +290,7 @@ impl World {
             lose: 0,
             change: |_| (),
             steps: 0,
+            broken_seals: 0,
             log: Log(Vec::new()),
         };
         for h in 0..2 {
@@ -339,6 +344,7 @@ impl World {
             peer: None,
             failed: false,
             up: false,
+            sealed: false,
             queue: VecDeque::new(),
             arrived: VecDeque::new(),
             completed: VecDeque::new(),
@@ -512,11 +518,18 @@ impl World {
             }
             Event::PeerRmbGone(_) => self.hosts[h].flow.rmb_abandoned(),
             Event::Hold => {
+                self.seal(h);
                 self.hold_streams(h, true);
                 let now = self.time();
                 self.hosts[h].flow.connections_held(now);
             }
+            Event::Seal => {
+                self.seal(h);
+                let now = self.time();
+                self.hosts[h].flow.links_sealed(now);
+            }
             Event::Resume => {
+                self.seal(h);
                 self.hold_streams(h, false);
                 self.post_streams(h);
             }
@@ -528,6 +541,20 @@ impl World {
             }
             Event::Release => self.release(h),
         }
+    }
+
+    fn seal(&mut self, h: usize) {
+        let Host { qps, flow, .. } = &mut self.hosts[h];
+        for qp in qps.values_mut() {
+            qp.sealed = flow.is_sealed(qp.link);
+        }
+    }
+
+    /// Whether a queue pair takes what was posted.
+    fn takes(&self, h: usize, number: u32, post: &Post) -> bool {
+        let writes = post.transmit.data_len() != 0;
+        let qp = self.hosts[h].qps.get(&number);
+        qp.is_some_and(|qp| !qp.failed && !(qp.sealed && writes))
     }
 
     fn hold_streams(&mut self, h: usize, on: bool) {
@@ -588,13 +615,13 @@ impl World {
         // Any number will do, as long as it differs from time to time.
         let through = (self.steps * 7 + self.now as usize) % 4;
         for message in queue.into_iter().take(through) {
-            let alive = self.hosts[1 - h]
-                .qps
-                .get(&peer)
-                .is_some_and(|qp| !qp.failed);
-            if let (Message::Data(post), true) = (message, alive) {
-                self.execute(h, number, peer, &post);
+            let Message::Data(post) = message else {
+                continue;
+            };
+            if !self.takes(1 - h, peer, &post) {
+                break;
             }
+            self.execute(h, number, peer, &post);
         }
     }
 
@@ -682,7 +709,7 @@ impl World {
         let (mut bytes, note) = match message {
             Message::Llc { bytes, note } => (bytes, note),
             Message::Data(post) => {
-                if ok {
+                if ok && self.takes(r, peer, &post) {
                     self.execute(h, number, peer, &post);
                     let qp = self.hosts[h].qps.get_mut(&number).unwrap();
                     if post.transmit.signal {
@@ -690,6 +717,10 @@ impl World {
                     }
                 } else {
                     self.fail(h, number);
+                    if ok {
+                        self.broken_seals += 1;
+                        self.fail(r, peer);
+                    }
                 }
                 return;
             }

@@ -569,6 +569,7 @@ impl Pair {
                     | Event::LinkGone(_)
                     | Event::LinkWanted
                     | Event::Hold
+                    | Event::Seal
                     | Event::Resume => panic!("there is one link only"),
                 }
             }
