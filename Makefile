@@ -50,7 +50,7 @@ test-full: modules tools ## the tests of load at full length: 60 s of iperf3 eac
 bench: modules tools ## compare TCP, SMC, the C implementation and raw RDMA by time and instructions, in two guests (BENCH= options, see selftests/bench)
 	@tools/env/setup peer
 	@tools/env/bench $(BENCH)
-	@[ -n "$(BENCH)" ] || tools/env/bench-instructions
+	@[ -n "$(BENCH)" ] || $(MAKE) --no-print-directory bench-instructions KVER=$(or $(KVER),bench)
 
 bench-instructions: modules tools ## by instructions executed alone, ours against C, which do not depend on the machine's load (BENCH=)
 	@tools/env/setup peer

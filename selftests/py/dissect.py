@@ -3,8 +3,9 @@
 
 CASES has lines `TIME NAME`: when a case began. The packets of each, from all captures, go to PREFIX-NAME.pcap.
 What is reported as wrong: a case without any, messages of which tshark warns, payload of accelerated TCP connections
-that is no CLC message, messages by RDMA that are neither LLC nor CDC or that nobody is woken for, writes with
-immediate data. Every kind of message that is needed has to be there, of one host if its Ethernet addresses are given.
+that is no CLC message, payload of any that begins like one and is none, messages by RDMA that are neither LLC nor CDC
+or that nobody is woken for, writes with immediate data. Every kind of message that is needed has to be there, of one
+host if its Ethernet addresses are given, and messages of several packets in the cases that have to have any.
 """
 
 import argparse
@@ -22,6 +23,7 @@ FIELDS = (
     "tcp.stream",
     "tcp.len",
     "tcp.analysis.retransmission",
+    "tcp.payload",
     "infiniband.bth.opcode",
     "infiniband.bth.se",
     "smc.clc_msg",
@@ -54,9 +56,14 @@ PAIRS_AT = 70
 # A Proposal of version 1, as RFC 7609 has it, over IPv4: tshark takes it for one with the 40 bytes that Linux
 # puts between its parts.
 RFC_PROPOSAL = "52"
-# Sends of the reliable connected transport that are whole messages; writes with immediate data.
-WHOLE = {4, 5}
+# How CLC messages begin: SMCR in EBCDIC.
+EYE_CATCHER = "e2d4c3d9"
+# Sends of the reliable connected transport: whole messages, and parts of longer ones; writes with immediate data.
+ONLY, ONLY_WITH_IMMEDIATE = WHOLE = (4, 5)
+FIRST, MIDDLE, LAST = 0, 1, 2
 IMMEDIATE = {9, 11}
+# Of each packet: the header of the transport in front, the check at the end.
+HEADER, CHECK = 12, 4
 
 Frame = collections.namedtuple("Frame", [name.replace(".", "_").strip("_") for name in FIELDS])
 
@@ -81,19 +88,27 @@ def packets(capture):
 
 
 def split(captures, prefix, starts, names):
-    """One file for each case; gives back all, as tshark can read it, and the cases that have any."""
+    """One file for each case; gives back all, as tshark can read it, the cases that have any, and those that have
+    messages of several packets."""
     with open(captures[0], "rb") as file:
         head = file.read(24)
     parts = collections.defaultdict(bytearray)
     readable = bytearray(head)
+    begun, long = {}, set()
     for time, record, frame in sorted(packet for capture in captures for packet in packets(capture)):
-        case = bisect.bisect(starts, time) - 1
-        parts[names[max(case, 0)]] += record + frame
-        readable += record + big_endian(frame)
+        name = names[max(bisect.bisect(starts, time) - 1, 0)]
+        parts[name] += record + frame
+        whole = joined(frame, begun)
+        if whole is None:
+            continue
+        if whole is not frame:
+            long.add(name)
+            record = record[:8] + struct.pack("<II", len(whole), len(whole))
+        readable += record + big_endian(whole)
     for name, data in parts.items():
         with open(f"{prefix}-{name}.pcap", "wb") as file:
             file.write(head + data)
-    return bytes(readable), set(parts)
+    return bytes(readable), set(parts), long
 
 
 def without_any(names, found):
@@ -103,20 +118,52 @@ def without_any(names, found):
             yield f"nothing was captured of {name}"
 
 
-def big_endian(frame):
-    """The lengths in LLC messages of version 2, which Linux writes in its own byte order and tshark knows in the
-    other one only."""
+def transport(frame):
+    """Where in a frame the header of the RDMA transport is, if it has one (RoCE version 2, IPv4)."""
     ip = 18 if frame[12:14] == b"\x81\x00" else 14
     udp = ip + 20
     if frame[ip - 2 : ip] != b"\x08\x00" or frame[ip + 9] != 17 or frame[udp + 2 : udp + 4] != b"\x12\xb7":
+        return None
+    return udp + 8
+
+
+def joined(frame, begun):
+    """A message of several packets as one that has one, which tshark does not make of them: with the last of them.
+    None for the others, which are kept in `begun`."""
+    at = transport(frame)
+    if at is None or frame[at] not in (FIRST, MIDDLE, LAST):
         return frame
-    opcode = frame[udp + 8]
-    if opcode not in WHOLE:
+    # Addresses, and the queue pair that it is for.
+    key = frame[at - 16 : at - 8] + frame[at + 5 : at + 8]
+    if frame[at] == FIRST:
+        begun[key] = frame
+        return None
+    if key not in begun:
+        # One that comes again.
+        return None
+    whole = begun.pop(key)[:-CHECK] + frame[at + HEADER :]
+    if frame[at] == MIDDLE:
+        begun[key] = whole
+        return None
+    ip, udp = at - 28, at - 8
+    whole = bytearray(whole)
+    # As the last one has it: whether somebody is woken, and by how much it is padded.
+    whole[at : at + 2] = bytes((ONLY, frame[at + 1]))
+    whole[ip + 2 : ip + 4] = (len(whole) - ip).to_bytes(2, "big")
+    whole[udp + 4 : udp + 6] = (len(whole) - udp).to_bytes(2, "big")
+    return bytes(whole)
+
+
+def big_endian(frame):
+    """The lengths in LLC messages of version 2, which Linux writes in its own byte order and tshark knows in the
+    other one only."""
+    at = transport(frame)
+    if at is None or frame[at] not in WHOLE:
         return frame
-    message = udp + 8 + 12 + 4 * (opcode == 5)
+    message = at + HEADER + 4 * (frame[at] == ONLY_WITH_IMMEDIATE)
     kind, low, high = frame[message : message + 3]
     # The pad and the check of the frame are no part of it.
-    room = len(frame) - message - 4
+    room = len(frame) - message - CHECK
     if kind >> 4 != 2 or kind not in LLC or not room - 4 < (high << 8) + low <= room:
         return frame
     frame = frame[: message + 1] + bytes((high, low)) + frame[message + 3 :]
@@ -155,6 +202,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of", action="append", default=[], metavar="ETHER", help="who has to send what is needed")
     parser.add_argument("--need", action="append", default=[], choices=KINDS, metavar="KIND")
+    parser.add_argument("--long", action="append", default=[], metavar="CASE", help="has messages of several packets")
     parser.add_argument("prefix")
     parser.add_argument("cases")
     parser.add_argument("captures", nargs="+")
@@ -165,13 +213,14 @@ def main():
     """Entry point."""
     options = arguments()
     starts, names = cases(options.cases)
-    content, found = split(options.captures, options.prefix, starts, names)
+    content, found, long = split(options.captures, options.prefix, starts, names)
     readable = f"{options.captures[0]}.readable"
     with open(readable, "wb") as file:
         file.write(content)
     seen, sent = collections.Counter(), set()
     messages = 0
     wrong = list(without_any(names, found))
+    wrong += [f"no message of several packets in {name}" for name in set(options.long) - long]
     payload = collections.defaultdict(list)
     accelerated = set()
     for frame in frames(readable):
@@ -201,6 +250,8 @@ def main():
             if 4 in kinds:
                 accelerated.discard(frame.tcp_stream)
             payload[frame.tcp_stream].append(("smc" in layers, report))
+            if frame.tcp_payload.startswith(EYE_CATCHER) and "smc" not in layers:
+                report("begins like a CLC message")
         opcode = int(frame.infiniband_bth_opcode or -1)
         if opcode in WHOLE:
             messages += 1
