@@ -12,6 +12,7 @@
  *   seen    calls so far; writing starts again at what is written
  *   hit     calls that failed
  *   where   from where the first of them was called
+ *   mac     the Ethernet address that the module's last queue pair was told to send to; begins when it is written
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -25,6 +26,7 @@
 #include <linux/objtool.h>
 #include <linux/rcupdate.h>
 #include <linux/string.h>
+#include <rdma/ib_verbs.h>
 
 static char from[MODULE_NAME_LEN] = "smc_r";
 module_param_string(from, from, sizeof(from), 0444);
@@ -163,6 +165,49 @@ static const struct kernel_param_ops where_ops = { .get = get_where };
 module_param_cb(where, &where_ops, NULL, 0400);
 MODULE_PARM_DESC(where, "caller of the first one that failed");
 
+/* Where a queue pair sends to: not every device goes by it. */
+static u8 mac[ETH_ALEN];
+static bool watches_mac;
+
+/* int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask) */
+static int at_modify(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct module *module = READ_ONCE(caller);
+	const struct ib_qp_attr *attr = (void *)regs_get_kernel_argument(regs, 1);
+
+	if (module && within_module(regs_get_kernel_stack_nth(regs, 0), module) &&
+	    regs_get_kernel_argument(regs, 2) & IB_QP_AV)
+		memcpy(mac, attr->ah_attr.roce.dmac, sizeof(mac));
+	return 0;
+}
+NOKPROBE_SYMBOL(at_modify);
+
+static struct kprobe mac_probe;
+
+static int watch_mac(const char *text, const struct kernel_param *kp)
+{
+	int err = 0;
+
+	mutex_lock(&lock);
+	memset(mac, 0, sizeof(mac));
+	if (!watches_mac) {
+		mac_probe = (struct kprobe){ .symbol_name = "ib_modify_qp", .pre_handler = at_modify };
+		err = register_kprobe(&mac_probe);
+		watches_mac = !err;
+	}
+	mutex_unlock(&lock);
+	return err;
+}
+
+static int get_mac(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%pM\n", mac);
+}
+
+static const struct kernel_param_ops mac_ops = { .set = watch_mac, .get = get_mac };
+module_param_cb(mac, &mac_ops, NULL, 0600);
+MODULE_PARM_DESC(mac, "Ethernet address that the last queue pair sends to");
+
 static int module_changes(struct notifier_block *block, unsigned long state, void *data)
 {
 	struct module *module = data;
@@ -191,6 +236,8 @@ static void __exit smc_faults_exit(void)
 	unregister_module_notifier(&changes);
 	mutex_lock(&lock);
 	stop();
+	if (watches_mac)
+		unregister_kprobe(&mac_probe);
 	mutex_unlock(&lock);
 }
 
