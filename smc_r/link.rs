@@ -183,13 +183,16 @@ impl Link {
     /// Has the peer's writes break the link from now on, or be taken again. Where the device cannot do
     /// that, they are taken. Sleeps.
     pub(crate) fn seal(&self, on: bool) {
-        if self.sealed.xchg(u32::from(on), Relaxed) == u32::from(on) {
+        if self.is_broken() || self.sealed.load(Relaxed) == u32::from(on) {
             return;
         }
-        if let Some(transport) = self.transport.as_ref() {
-            if let Err(e) = transport.take_writes(!on) {
-                pr_debug!("smc_r: a link is not sealed ({}): {:?}\n", on, e);
-            }
+        let done = match self.transport.as_ref() {
+            Some(transport) => transport.take_writes(!on),
+            None => return,
+        };
+        match done {
+            Ok(()) => self.sealed.store(u32::from(on), Relaxed),
+            Err(e) => pr_debug!("smc_r: a link cannot be sealed, or opened: {:?}\n", e),
         }
     }
 

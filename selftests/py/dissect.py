@@ -135,16 +135,19 @@ def joined(frame, begun):
         return frame
     # Addresses, and the queue pair that it is for.
     key = frame[at - 16 : at - 8] + frame[at + 5 : at + 8]
+    number = int.from_bytes(frame[at + 9 : at + 12], "big")
     if frame[at] == FIRST:
-        begun[key] = frame
+        begun[key] = number, frame
         return None
-    if key not in begun:
+    last, whole = begun.get(key, (number, b""))
+    if number != (last + 1) % (1 << 24):
         # One that comes again.
         return None
-    whole = begun.pop(key)[:-CHECK] + frame[at + HEADER :]
+    whole = whole[:-CHECK] + frame[at + HEADER :]
     if frame[at] == MIDDLE:
-        begun[key] = whole
+        begun[key] = number, whole
         return None
+    del begun[key]
     ip, udp = at - 28, at - 8
     whole = bytearray(whole)
     # As the last one has it: whether somebody is woken, and by how much it is padded.

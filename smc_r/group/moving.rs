@@ -119,6 +119,8 @@ impl Group {
             events::link_down(self, &link);
         }
         link.fail();
+        // One that was to go as well, and now stays, is where the peer's connections go.
+        self.seal_links();
         // Whatever was posted has completed then, and what came in was handed on.
         link.shutdown();
         self.for_each_connection(|sk| conn::leave(sk, &link));

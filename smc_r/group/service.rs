@@ -232,8 +232,9 @@ impl Group {
             Event::LinkGone(link) => self.link_gone(link),
             Event::Hold => self.hold_connections(),
             Event::Seal => {
+                let which = self.flow.lock().flow.sealing();
                 self.seal_links();
-                self.with_flow(|flow, _, now| flow.links_sealed(now));
+                self.with_flow(|flow, _, now| flow.links_sealed(which, now));
             }
             Event::Resume => {
                 self.seal_links();

@@ -726,6 +726,7 @@ impl Flow {
 
     /// A link has failed, and others are left (RFC 7609 sections 2.3 and 3.5.5.1).
     fn lose_link(&mut self, link: LinkIx, failure: LinkFailure, now: Time) {
+        let meant = self.is_resting(link);
         self.take_down(link, DownReason::LinkFailed(failure));
         let reason = match failure {
             LinkFailure::Violation => DeleteReason::PROTOCOL,
@@ -740,7 +741,13 @@ impl Flow {
             if self.is_server() {
                 let lost = self.link(link).copied();
                 self.wishes.push(wish);
-                self.replace(lost.as_ref(), reason, now);
+                // One that was to go anyway is not missed, though the peer broke it.
+                let why = if meant {
+                    DeleteReason::OPERATOR
+                } else {
+                    reason
+                };
+                self.replace(lost.as_ref(), why, now);
             } else {
                 self.ask(wish, true, now);
                 self.event(Event::LinkGone(link));

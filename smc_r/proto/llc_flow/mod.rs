@@ -101,6 +101,7 @@ use links::{
 };
 use queue::Queue;
 use rest::Rest;
+pub use rest::Sealing;
 use rkey::{
     Incoming,
     OwnExchange,
@@ -255,7 +256,9 @@ pub enum Event {
     /// [sealed](Event::Seal) are no more. The answer is [`Flow::connections_held`].
     Hold,
     /// The device takes no write any more over links that [are to be sealed](Flow::is_sealed): one that comes
-    /// breaks the link. The answer is [`Flow::links_sealed`].
+    /// breaks the link. Before it asks which these are, the driver asks for [`Flow::sealing`]; the answer is
+    /// [`Flow::links_sealed`]. Links that need not be sealed any more are looked for after [`Event::LinkDown`],
+    /// [`Event::Hold`] and [`Event::Resume`].
     Seal,
     /// All connections go on, and no link is sealed any more.
     Resume,

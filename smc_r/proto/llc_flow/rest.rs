@@ -14,7 +14,9 @@
 //! A program of the peer may send again at the next moment, as long as there is room. Therefore the link is
 //! sealed then: our device confirms no write that comes over it any more, but breaks the link, which the peer
 //! moves its connections from as from any other that failed. Another TEST LINK shows that all confirmations
-//! from before have come to the peer, and the link is deleted.
+//! from before have come to the peer, and the link is deleted. From a link that failed, Linux goes to none that its
+//! own same port has: where there is no other, the link is not sealed. If the one that stays fails just then, the
+//! peer may write before we know, and the group ends.
 
 use super::{
     links::Wish,
@@ -50,6 +52,10 @@ const AFTERWARDS: Millis = 200;
 /// How long they are held at most, if the exchange does not come to its end.
 const HELD_MAX: Millis = 3_000;
 
+/// The links that were to be sealed when the driver looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealing(u16);
+
 /// Links that are deleted in this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rest {
@@ -77,6 +83,13 @@ pub(super) struct Rest {
 impl Rest {
     fn all(&self) -> u16 {
         self.links | self.sealed() | self.leaving
+    }
+
+    /// Sealed links are waited for as long as that, unless others are that come to rest.
+    fn wait_sealed(&mut self, now: Time) {
+        if self.links == 0 {
+            self.until = now.after(SEALED);
+        }
     }
 
     fn sealed(&self) -> u16 {
@@ -127,8 +140,24 @@ impl Flow {
 
     /// Whether the device is to take no write over the link any more.
     pub fn is_sealed(&self, link: LinkIx) -> bool {
-        self.rest
-            .is_some_and(|rest| rest.sealed() & link.bit() != 0)
+        let sealed = self.rest.map_or(0, |rest| rest.sealed());
+        sealed & link.bit() != 0 && self.is_other_peer_port(link)
+    }
+
+    /// Whether a link that stays ends at another port of the peer than this one.
+    fn is_other_peer_port(&self, link: LinkIx) -> bool {
+        let peer = self.peer_end(link);
+        peer.is_some_and(|peer| {
+            self.active()
+                .filter(|other| !self.is_resting(*other))
+                .filter_map(|other| self.peer_end(other))
+                .any(|other| !other.same_port(peer.mac, peer.gid))
+        })
+    }
+
+    /// What the answer to [`Event::Seal`] is about.
+    pub fn sealing(&self) -> Sealing {
+        Sealing(self.rest.map_or(0, |rest| rest.sealing))
     }
 
     /// The answer to [`Event::Hold`].
@@ -140,11 +169,16 @@ impl Flow {
         self.test_rest(now);
     }
 
-    /// The answer to [`Event::Seal`].
-    pub fn links_sealed(&mut self, now: Time) {
+    /// The answer to [`Event::Seal`]; `which` is what [`Flow::sealing`] gave before.
+    pub fn links_sealed(&mut self, which: Sealing, now: Time) {
         self.clock = now;
-        if let Some(rest) = &mut self.rest {
-            rest.sealed = Some(now);
+        match &mut self.rest {
+            // Otherwise there is another event, for those that are not among these.
+            Some(rest) if rest.sealing & !which.0 == 0 => {
+                rest.sealed = Some(now);
+                rest.wait_sealed(now);
+            }
+            _ => return,
         }
         self.test_rest(now);
     }
@@ -263,9 +297,8 @@ impl Flow {
             rest.links &= !links;
             rest.sealing |= links;
             rest.sealed = None;
-            if rest.links == 0 {
-                rest.until = now.after(SEALED);
-            }
+            // As soon as the driver answers, less.
+            rest.until = rest.until.max(now.after(PATIENCE));
         }
         self.event(Event::Seal);
     }

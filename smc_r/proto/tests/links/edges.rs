@@ -67,6 +67,7 @@ use smc_proto::{
 };
 
 use crate::world::{
+    Action,
     Setup,
     Stimulus,
     World, //
@@ -837,6 +838,59 @@ fn a_link_at_rest_stays_if_it_is_the_last() {
     }
 }
 
+/// The stand-in fails when the link is sealed already: it stays, and is opened again.
+#[test]
+fn a_sealed_link_is_opened_if_it_is_the_last() {
+    for setup in versions(Setup::TWO) {
+        for host in 0..2 {
+            let mut world = settled(setup);
+            let end = world.now + 400;
+            world.stimulate(Stimulus::Drain(host));
+            let qps = [place(0), place(1)].map(|link| world.qp_of(host, link).unwrap());
+            while !world.hosts[host].qps[&qps[1]].sealed {
+                assert!(world.now < end, "{:#?}", world.log);
+                match world.actions().first() {
+                    Some(action) => world.act(*action),
+                    None => world.act(Action::Time),
+                }
+            }
+            assert!(world.hosts[host].flow.is_link_up(place(1)));
+            world.fail(host, qps[0]);
+            world.run_until(end + 1_000);
+            checked(&mut world);
+            assert!(world.hosts[host].flow.is_link_up(place(1)));
+            assert!(!world.hosts[host].qps[&qps[1]].sealed);
+            assert!(!world.hosts[host].held, "{:#?}", world.log);
+        }
+    }
+}
+
+/// From a link that failed, Linux goes to none of the same port of its own.
+#[test]
+fn a_link_is_not_sealed_if_the_other_one_ends_at_the_same_port() {
+    let setup = Setup {
+        ports: [2, 1],
+        ..Setup::TWO
+    };
+    for setup in versions(setup) {
+        let mut world = settled(setup);
+        world.stimulate(Stimulus::Drain(0));
+        let until = world.now + 400;
+        while world.now < until && world.hosts[0].flow.is_link_up(place(1)) {
+            assert!(!world.hosts[0].flow.is_sealed(place(1)));
+            match world.actions().first() {
+                Some(action) => world.act(*action),
+                None => world.act(Action::Time),
+            }
+        }
+        assert!(
+            !world.hosts[0].flow.is_link_up(place(1)),
+            "{:#?}",
+            world.log
+        );
+    }
+}
+
 /// What is said of connections while a link goes: they are held in front of it, and go on after it.
 #[test]
 fn connections_are_held_while_a_link_goes() {
@@ -863,7 +917,12 @@ fn connections_are_held_while_a_link_goes() {
     assert!(client.flow.is_sealed(second));
     assert!(!client.flow.is_sealed(LinkIx::FIRST));
     assert_eq!(client.sends(), []);
-    client.flow.links_sealed(at(60));
+    // One that is about others.
+    let none = Client::new(true).flow.sealing();
+    client.flow.links_sealed(none, at(59));
+    assert_eq!(client.sends(), []);
+    let which = client.flow.sealing();
+    client.flow.links_sealed(which, at(60));
     client.answer_test(second);
     // DELETE LINK, over the other link.
     assert_eq!(client.sends(), [(0, 0x24)]);
@@ -879,6 +938,7 @@ fn connections_are_held_while_a_link_goes() {
         }
     }
     assert_eq!(now, 3_001);
+    assert!(!client.flow.is_sealed(second));
 }
 
 #[test]

@@ -372,7 +372,8 @@ impl Pair {
             }
             Event::Seal => {
                 let now = self.time();
-                self.flow.links_sealed(now);
+                let which = self.flow.sealing();
+                self.flow.links_sealed(which, now);
             }
             Event::Resume => {}
             Event::Down(reason) => self.down = Some(reason),

@@ -138,7 +138,7 @@ pub struct Qp {
     pub failed: bool,
     pub up: bool,
     /// A write that comes breaks it, at both ends.
-    sealed: bool,
+    pub sealed: bool,
     queue: VecDeque<Message>,
     /// Messages for connections, and completions of theirs, that nobody has looked at.
     pub arrived: VecDeque<Arrival>,
@@ -477,6 +477,7 @@ impl World {
                 );
             }
             Event::LinkDown(link, _) => {
+                self.seal(h);
                 let qp = number(self, link);
                 let qp = self.hosts[h].qps.get_mut(&qp).unwrap();
                 assert!(qp.up, "down before it was up");
@@ -526,7 +527,8 @@ impl World {
             Event::Seal => {
                 self.seal(h);
                 let now = self.time();
-                self.hosts[h].flow.links_sealed(now);
+                let which = self.hosts[h].flow.sealing();
+                self.hosts[h].flow.links_sealed(which, now);
             }
             Event::Resume => {
                 self.seal(h);
@@ -716,11 +718,11 @@ impl World {
                         qp.completed.push_back((post.stream, post.transmit.ticket));
                     }
                 } else {
-                    self.fail(h, number);
                     if ok {
                         self.broken_seals += 1;
                         self.fail(r, peer);
                     }
+                    self.fail(h, number);
                 }
                 return;
             }
