@@ -34,6 +34,7 @@ use crate::{
     },
     wire::{
         Diagnosis,
+        MtuCode,
         PeerId, //
     },
 };
@@ -63,6 +64,8 @@ enum State {
     AwaitConfirm {
         peer: PeerId,
         first_contact: bool,
+        /// That of our port.
+        mtu: MtuCode,
         /// What we said about version 2.
         v2: Option<AcceptV2>,
     },
@@ -132,6 +135,7 @@ impl Server {
             self.state = State::AwaitConfirm {
                 peer,
                 first_contact,
+                mtu: local.link.mtu,
                 v2: accept.v2,
             };
         } else {
@@ -175,6 +179,7 @@ impl Server {
         let State::AwaitConfirm {
             peer,
             first_contact,
+            mtu,
             v2,
         } = self.state
         else {
@@ -190,7 +195,8 @@ impl Server {
         if let (true, Err(error)) = (first_contact, confirm.first_contact_mtu()) {
             return self.handle_refused(Diagnosis::CONFIGURATION, Failure::Damaged(error));
         }
-        let (link, element) = far_end(confirm);
+        let (mut link, element) = far_end(confirm);
+        link.mtu = mtu.agreed(link.mtu);
         let peer = Peer {
             id: confirm.peer_id,
             first_contact,

@@ -47,6 +47,7 @@ use smc_proto::{
         Diagnosis,
         Eid,
         Gid,
+        MtuCode,
         ParseError,
         QpNum,
         RmbeSize, //
@@ -296,6 +297,31 @@ fn c1_a_reserved_mtu_matters_on_first_contact_only() {
         ..describe(Role::Server, false)
     }));
     assert_eq!(host.actions(), [Todo::Do(Action::Contact)]);
+}
+
+// Linux names the smaller one. The server takes that in any case.
+#[test]
+fn c1_the_confirm_has_our_mtu() {
+    let mtu = |code| MtuCode::new(code).unwrap();
+    let own = end(Role::Client).mtu;
+    for offered in 1..=5 {
+        let mut host = c1();
+        host.message(Message::Accept(AcceptConfirm {
+            mtu: Some(mtu(offered)),
+            ..describe(Role::Server, true)
+        }));
+        assert_eq!(host.actions(), [Todo::Do(Action::Contact)]);
+        // The driver connects the queue pair by it.
+        assert_eq!(host.machine.offer().unwrap().link.mtu, mtu(offered));
+        let contact = Contact::First(local(Role::Client));
+        host.machine.handle_contact(contact, host.now).unwrap();
+        let actions = host.actions();
+        assert!(
+            matches!(actions[..], [Todo::Send(Message::Confirm(confirm))]
+                if confirm.mtu == Some(own)),
+            "{actions:?}"
+        );
+    }
 }
 
 #[test]

@@ -53,6 +53,7 @@ use smc_proto::{
         Eid,
         Gid,
         Mac,
+        MtuCode,
         ParseError,
         PeerId, //
     },
@@ -352,6 +353,35 @@ fn s2_the_confirm_names_the_clients_port() {
     host.machine.handle_link_connected(host.now).unwrap();
     let start = Action::StartLink(Peer { link, ..peer(true) });
     assert_eq!(host.actions(), [Todo::Do(start)]);
+}
+
+// Linux has taken the smaller one already, others name that of their port.
+#[test]
+fn s2_the_smaller_mtu_is_that_of_the_queue_pair() {
+    for own in 1..=5 {
+        for confirmed in 1..=5 {
+            let mtu = |code| MtuCode::new(code).unwrap();
+            let mut host = choosing();
+            let mut ours = local(Role::Server);
+            ours.link.mtu = mtu(own);
+            let contact = Contact::First(ours);
+            host.machine.handle_contact(contact, host.now).unwrap();
+            let accept = Message::Accept(AcceptConfirm {
+                mtu: Some(mtu(own)),
+                ..describe(Role::Server, true)
+            });
+            assert_eq!(host.actions(), [Todo::Send(accept)]);
+            host.message(Message::Confirm(AcceptConfirm {
+                mtu: Some(mtu(confirmed)),
+                ..describe(Role::Client, true)
+            }));
+            let link = LinkEnd {
+                mtu: mtu(own.min(confirmed)),
+                ..end(Role::Client)
+            };
+            assert_eq!(host.actions(), [Todo::Do(Action::ConnectLink(link))]);
+        }
+    }
 }
 
 // RFC 7609 knows F in an Accept alone, Linux sets it in the Confirm of a first contact, too.
