@@ -491,6 +491,7 @@ impl Talk {
             assert!(end <= self.linux.read + size, "window overrun");
             self.met.exact_fits += u64::from(end == self.linux.read + size);
         }
+        assert!(!transmit.cdc.prod_flags.update_requested, "R");
         self.linux.hear(&transmit.cdc);
         self.rough |= transmit.cdc.state_flags.aborted;
         self.completions.push_back(transmit);

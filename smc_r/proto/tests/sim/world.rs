@@ -375,6 +375,7 @@ impl World {
         }
         let p = t.cdc.prod_flags;
         let s = t.cdc.state_flags;
+        assert!(!p.update_requested, "R");
         if self.hosts[i].ended && !p.failover {
             assert!(s.aborted && len == 0, "host {i} goes on after the end");
         }
