@@ -299,6 +299,23 @@ fn c1_a_reserved_mtu_matters_on_first_contact_only() {
     assert_eq!(host.actions(), [Todo::Do(Action::Contact)]);
 }
 
+// RFC 7609 knows F in an Accept alone, Linux sets it here as well.
+#[test]
+fn c1_f_is_set_in_the_confirm_of_a_first_contact() {
+    for (first, flags) in [(true, 0x18), (false, 0x10)] {
+        let mut host = choosing(first);
+        let local = local(Role::Client);
+        let contact = match first {
+            true => Contact::First(local),
+            false => Contact::Subsequent(local),
+        };
+        host.machine.handle_contact(contact, host.now).unwrap();
+        assert_eq!(host.machine.poll(), Some(Action::Send));
+        let sent = host.machine.outgoing();
+        assert_eq!((sent.len(), sent[4], sent[7]), (68, 3, flags));
+    }
+}
+
 // Linux names the smaller one. The server takes that in any case.
 #[test]
 fn c1_the_confirm_has_our_mtu() {
