@@ -1066,7 +1066,14 @@ fn a_server_that_looks_for_a_port_disturbs_nobody() {
     say(&mut flow, refusal, at(3));
     assert!(flow.is_usable());
 
-    flow.handle_timeout(at(3).after(FlowTiming::DEFAULT.link_retry));
+    assert_eq!(FlowTiming::DEFAULT.link_retry, 60_000);
+    assert_eq!(
+        std::iter::from_fn(|| flow.poll_event()).last(),
+        Some(Event::FirstContact(LinkResult::Up))
+    );
+    flow.handle_timeout(at(60_002));
+    assert_eq!(flow.poll_event(), None);
+    flow.handle_timeout(at(60_003));
     let (attempt, spare_only) = asked(&mut flow);
     assert!(spare_only, "a client with two ports would have said so");
     // The client does not know that we look for one: what it announces is taken.
