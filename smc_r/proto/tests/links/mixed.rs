@@ -298,6 +298,7 @@ impl Pair {
                 assert_eq!(self.flow.write_pairs(&table, &mut more), more.len());
                 bytes.extend(more);
             }
+            assert!(self.setup.v2 || bytes.len() == 44, "{bytes:02x?}");
             let Some(number) = self.qp_of(send.link) else {
                 continue;
             };

@@ -408,6 +408,8 @@ impl World {
                 assert_eq!(host.flow.write_pairs(&table, &mut more), more.len());
                 bytes.extend(more);
             }
+            // Linux has no more room for one.
+            assert!(self.setup.v2 || bytes.len() == 44, "{bytes:02x?}");
             let text = match smc_proto::llc::Llc::parse(&bytes) {
                 Ok(message) => message.to_string(),
                 Err(_) => {
@@ -922,6 +924,7 @@ impl World {
 
     /// Posts a chain of a connection.
     pub fn post(&mut self, h: usize, number: u32, post: Post) {
+        assert_eq!(post.transmit.cdc.emit().len(), 44);
         let qp = self.hosts[h].qps.get_mut(&number).unwrap();
         if qp.failed {
             return;
