@@ -116,6 +116,27 @@ fn first_contact_with(setup: Setup) {
     }
 }
 
+// A peer may register the buffer that CLC has told of as late as that.
+#[test]
+fn nothing_is_established_before_confirm_link() {
+    for setup in setups() {
+        for dumb in [None, Some(Role::Client), Some(Role::Server)] {
+            let faults = dumb.map(|role| (0, Fault::GoesDumb(role)));
+            let mut world = World::with(setup, faults.as_slice());
+            while world.step(LONG) {
+                for host in [&world.client, &world.server] {
+                    let is_smc = matches!(host.fate, Fate::Smc(_));
+                    assert!(host.confirmed || !is_smc, "{setup:?} {dumb:?}");
+                }
+            }
+            for host in [&world.client, &world.server] {
+                let is_smc = matches!(host.fate, Fate::Smc(_));
+                assert_eq!(is_smc, dumb.is_none(), "{setup:?} {dumb:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn subsequent_contact() {
     setups().into_iter().for_each(subsequent_contact_with);

@@ -232,6 +232,8 @@ pub struct Host {
     asleep_until: u64,
     pub claimed: Option<PeerElement>,
     pub events: Vec<Event>,
+    /// CONFIRM LINK has come.
+    pub confirmed: bool,
     pub spare_held: bool,
     /// Serve the next contact from the existing group.
     pub subsequent: bool,
@@ -270,6 +272,7 @@ impl Host {
             asleep_until: 0,
             claimed: None,
             events: Vec::new(),
+            confirmed: false,
             spare_held: false,
             subsequent: false,
         }
@@ -808,6 +811,7 @@ impl World {
             Happening::Reset { .. } => host.reset = true,
             Happening::Llc { message, .. } => {
                 if host.qp_up {
+                    host.confirmed |= message[0] & 0xf == 1;
                     if let Some(flow) = host.flow.as_mut() {
                         let mut table = PeerTable::new(&mut host.rmbs);
                         flow.handle_received(LinkIx::FIRST, &message, &mut table, now);
