@@ -1,33 +1,128 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests that `Documentation/peers.md` names for the differences between peers exist.
+//! The tests that `Documentation/peers.md` names for the differences between peers exist, and are run.
 
 use std::{
     fs,
     path::Path, //
 };
 
-/// The text of a test, and how one of its cases begins.
+/// Looks for a test in the file that it is in.
 fn case(folder: &Path, test: &str, name: &str) -> Result<(), String> {
-    let files = [
-        (
-            format!("smc_r/proto/tests/{test}.rs"),
-            format!("fn {name}("),
-        ),
-        (format!("smc_r/proto/{test}.rs"), format!("fn {name}(")),
-        (format!("selftests/two/{test}/a"), format!("\"{name}:")),
-        (format!("selftests/{test}"), format!("\"{name}:")),
-        (format!("selftests/{test}"), format!("def {name}(")),
-        (format!("selftests/{test}"), format!("\"{name}\"")),
-    ];
-    let has = |(file, start): &(String, String)| {
-        fs::read_to_string(folder.join(file)).is_ok_and(|text| text.contains(start))
+    let read = |file: String| fs::read_to_string(folder.join(file)).ok();
+    let result = if let Some(text) = read(format!("smc_r/proto/tests/{test}.rs")) {
+        match test.split_once('/') {
+            Some((binary, module)) if module != "main" => {
+                let main = read(format!("smc_r/proto/tests/{binary}/main.rs"));
+                let start = format!("mod {module};");
+                let is_built = main.is_some_and(|text| text.lines().any(|line| line == start));
+                is_core_test(&text, name, is_built)
+            }
+            _ => is_core_test(&text, name, true),
+        }
+    } else if let Some(text) = read(format!("smc_r/proto/{test}.rs")) {
+        is_core_test(&text, name, true)
+    } else {
+        let guest = read(format!("selftests/two/{test}/a"));
+        match guest.or_else(|| read(format!("selftests/{test}"))) {
+            Some(text)
+                if text
+                    .lines()
+                    .next()
+                    .is_some_and(|line| line.contains("python")) =>
+            {
+                is_run_by_python(&text, name)
+            }
+            Some(text) => is_run_by_bash(&text, name),
+            None => Err("there is no such file".into()),
+        }
     };
-    if files.iter().any(has) {
+    result.map_err(|error| format!("`{test} {name}`: {error}"))
+}
+
+/// Whether a function of the core's is a test: it has the attribute for that, and is built.
+fn is_core_test(text: &str, name: &str, is_built: bool) -> Result<(), String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let start = format!("fn {name}(");
+    let at = lines.iter().position(|line| line.starts_with(&start));
+    let at = at.ok_or("there is no such function")?;
+    let above = || {
+        let is_part = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+        lines[..at].iter().rev().take_while(is_part)
+    };
+    let has = |start: &str| above().any(|line| line.starts_with(start));
+    if is_built && has("#[test]") && !has("#[ignore") && !has("#[cfg") {
         Ok(())
     } else {
-        Err(format!("there is no test `{test} {name}`"))
+        Err("it is never run".into())
     }
+}
+
+/// The lines of a list from where it begins up to one that says its end.
+fn list<'a>(text: &'a str, begin: &str, is_end: impl Fn(&str) -> bool) -> Option<Vec<&'a str>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let begin = lines.iter().position(|line| *line == begin)?;
+    let rest = &lines[begin + 1..];
+    let end = rest.iter().position(|line| is_end(line))?;
+    Some(rest[..=end].iter().map(|line| line.trim()).collect())
+}
+
+/// Whether a suite runs the function: `run_tests` gets each of a list, which is either written there
+/// or in the array `CASES`. That is assigned once, and once more at most, to put something in front.
+fn is_run_by_bash(text: &str, name: &str) -> Result<(), String> {
+    let code = || text.lines().filter(|line| !line.trim().starts_with('#'));
+    if !code().any(|line| line.starts_with(&format!("{name}() {{"))) {
+        return Err("there is no such function".into());
+    }
+    let runs: Vec<&str> = code().filter(|line| line.contains("run_tests")).collect();
+    let cases = match runs[..] {
+        ["run_tests \\"] => list(text, runs[0], |line| !line.ends_with('\\')),
+        ["run_tests \"${CASES[@]}\""] => {
+            let assigned: Vec<&str> = code()
+                .filter(|line| line.contains("CASES=") || line.contains("CASES+="))
+                .collect();
+            let more = match assigned[..] {
+                ["CASES=("] => None,
+                ["CASES=(", more] if more.ends_with(" \"${CASES[@]}\")") => {
+                    more.split_once("CASES=(")
+                }
+                _ => return Err(format!("CASES is assigned otherwise: {assigned:?}")),
+            };
+            let mut cases = list(text, "CASES=(", |line| line == ")");
+            if let (Some(cases), Some((_, more))) = (cases.as_mut(), more) {
+                cases.push(more);
+            }
+            cases
+        }
+        _ => return Err(format!("what it runs is unclear: {runs:?}")),
+    };
+    let cases = cases.ok_or("its list has no end")?;
+    let item = format!("\"{name}:");
+    match cases.iter().filter(|line| line.starts_with(&item)).count() {
+        1 => Ok(()),
+        count => Err(format!("it is {count} times in the list")),
+    }
+}
+
+/// Whether a suite runs the function: it is in the list that `suite.main` gets, or its name in words
+/// is what `test.run` gets.
+fn is_run_by_python(text: &str, name: &str) -> Result<(), String> {
+    let lines = || text.lines().map(str::trim);
+    let words = format!("test.run(\"{name}\", ");
+    if lines().any(|line| line.starts_with(&words)) {
+        return Ok(());
+    }
+    if !text.lines().any(|line| line == format!("def {name}():")) {
+        return Err("there is no such function".into());
+    }
+    let (before, all) = text
+        .split_once("\nsuite.main([")
+        .ok_or("there is no list")?;
+    let (all, _) = all.split_once(']').ok_or("its list has no end")?;
+    if before.contains("suite.main(") || !all.split(',').any(|item| item.trim() == name) {
+        return Err("it is not in the list".into());
+    }
+    Ok(())
 }
 
 #[test]
@@ -63,5 +158,55 @@ fn each_difference_has_its_test() {
                 panic!("{topic}: {error}");
             }
         }
+    }
+}
+
+#[test]
+fn what_is_not_run_is_no_test() {
+    let core = "#[test]\n// why\nfn a() {";
+    assert_eq!(is_core_test(core, "a", true), Ok(()));
+    assert!(is_core_test(core, "a", false).is_err());
+    for text in [
+        "fn a() {",
+        "#[test]\nfn b() {}\n\nfn a() {",
+        "#[test]\n#[ignore]\nfn a() {",
+        "// fn a(",
+    ] {
+        assert!(is_core_test(text, "a", true).is_err(), "{text}");
+    }
+
+    let functions = "a() {\n}\nb() {\n}\nc() {\n}\n";
+    let direct = format!("{functions}run_tests \\\n\t\"a:A\" \\\n\t\"b:B\"\n");
+    assert_eq!(is_run_by_bash(&direct, "b"), Ok(()));
+    assert!(is_run_by_bash(&direct, "c").is_err());
+    let array = "CASES=(\n\t\"a:A\"\n)\n";
+    let front = "[ $X -lt 1 ] || CASES=(\"b:B\" \"${CASES[@]}\")\n";
+    let run = "run_tests \"${CASES[@]}\"\n";
+    let suite = |parts: &[&str]| parts.concat();
+    for name in ["a", "b"] {
+        let text = suite(&[functions, array, front, run]);
+        assert_eq!(is_run_by_bash(&text, name), Ok(()));
+    }
+    for (parts, name) in [
+        (&[functions, array, front, run][..], "c"),
+        (&[array, run], "a"),
+        (&[functions, array], "a"),
+        (&[functions, array, run, run], "a"),
+        (&[functions, array, array, run], "a"),
+        (&[functions, array, "CASES=()\n", run], "a"),
+        (&[functions, array, front, front, run], "a"),
+        (
+            &[functions, array, "unset CASES; CASES=(\"b:B\")\n", run],
+            "a",
+        ),
+    ] {
+        let text = suite(parts);
+        assert!(is_run_by_bash(&text, name).is_err(), "{text}");
+    }
+
+    let text =
+        "def a():\n\ndef b():\n\n    test.run(\"C D\", x)\nsuite.main([a,\n    c], set_up)\n";
+    for (name, is_run) in [("a", true), ("b", false), ("c", false), ("C D", true)] {
+        assert_eq!(is_run_by_python(text, name).is_ok(), is_run, "{name}");
     }
 }
