@@ -10,6 +10,7 @@ use crate::world::{
     went_down,
     Fate,
     Fault,
+    Host,
     Setup,
     Stack,
     World, //
@@ -33,10 +34,18 @@ use smc_proto::{
 /// Long enough for all timers of a rendezvous.
 const LONG: u64 = 60_000;
 
-/// Version 1, version 2, and version 2 with Linux at either end.
-fn setups() -> [Setup; 5] {
+/// Version 1 and version 2, each with Linux at either end, too.
+fn setups() -> [Setup; 7] {
     [
         Setup::V1,
+        Setup {
+            client: Stack::Linux,
+            ..Setup::V1
+        },
+        Setup {
+            server: Stack::Linux,
+            ..Setup::V1
+        },
         Setup::V2,
         Setup {
             v2: Some(1),
@@ -134,6 +143,38 @@ fn nothing_is_established_before_confirm_link() {
                 assert_eq!(is_smc, dumb.is_none(), "{setup:?} {dumb:?}");
             }
         }
+    }
+}
+
+#[test]
+fn linux_speaks_version_1_in_its_own_way() {
+    // Type, length, and byte 7: the Proposal's paths, or F.
+    let said = |host: &Host| -> Vec<(u8, usize, u8)> {
+        let all = host.clc.iter();
+        all.map(|bytes| (bytes[4], bytes.len(), bytes[7])).collect()
+    };
+    let mtu = |host: &Host| host.clc[1][50] & 0xf;
+    let [ours, client, server, ..] = setups();
+    let world = established_with(ours);
+    assert_eq!(said(&world.client), [(1, 52, 0x10), (3, 68, 0x18)]);
+    assert_eq!(mtu(&world.client), 5);
+    let mut world = established_with(client);
+    assert_eq!(said(&world.client), [(1, 92, 0x28), (3, 68, 0x18)]);
+    assert_eq!(mtu(&world.client), 3);
+    world.reconnect();
+    world.run(1_000);
+    assert_eq!(
+        said(&world.client)[2..],
+        [(1, 92, 0x28), (3, 68, 0x10)],
+        "F"
+    );
+
+    for (role, setup) in [(Role::Client, client), (Role::Server, server)] {
+        let mut world = World::with(setup, &[(0, Fault::Refuses(role))]);
+        world.run(LONG);
+        consistent(&world).unwrap();
+        let decline = said(world.host(role)).pop();
+        assert_eq!(decline, Some((4, 44, 0x20)));
     }
 }
 

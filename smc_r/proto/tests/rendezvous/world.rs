@@ -13,6 +13,7 @@ use crate::facts::{
 };
 use smc_proto::{
     group::{
+        LinkEnd,
         LinkIx,
         PeerElement,
         PeerRmb,
@@ -52,6 +53,7 @@ use smc_proto::{
     },
     wire::{
         Diagnosis,
+        MtuCode,
         PeerId, //
     },
 };
@@ -234,6 +236,8 @@ pub struct Host {
     pub events: Vec<Event>,
     /// CONFIRM LINK has come.
     pub confirmed: bool,
+    /// What was sent over TCP by the rendezvous.
+    pub clc: Vec<Vec<u8>>,
     pub spare_held: bool,
     /// Serve the next contact from the existing group.
     pub subsequent: bool,
@@ -273,13 +277,14 @@ impl Host {
             claimed: None,
             events: Vec::new(),
             confirmed: false,
+            clc: Vec::new(),
             spare_held: false,
             subsequent: false,
         }
     }
 
     fn local(&self) -> Local {
-        let link = end(self.role);
+        let link = port(self.role);
         let own = own_v2(self.role, self.setup.v2.unwrap_or(1));
         let v2 = match &self.machine {
             Machine::Client(client) => {
@@ -450,12 +455,20 @@ impl Host {
     fn act(&mut self, now: Time, deeds: &mut Vec<Deed>) {
         while let Some(action) = self.machine.common().poll() {
             match action {
-                Action::Send => deeds.push(Deed::Tcp(self.machine.shared().outgoing().to_vec())),
+                Action::Send => {
+                    let mut bytes = self.machine.shared().outgoing().to_vec();
+                    if self.setup.stack(self.role) == Stack::Linux {
+                        as_linux_says_it(&mut bytes);
+                    }
+                    self.clc.push(bytes.clone());
+                    deeds.push(Deed::Tcp(bytes));
+                }
                 Action::Contact => self.contact(now),
                 Action::ConnectLink(peer) => {
                     let Machine::Server(server) = &mut self.machine else {
                         panic!("a client connects its link before it answers");
                     };
+                    // The smaller MTU of both.
                     assert_eq!(peer, end(Role::Client));
                     let answer = if core::mem::take(&mut self.refuse) {
                         server.handle_link_refused(Diagnosis::READY_LINK)
@@ -467,7 +480,7 @@ impl Host {
                 }
                 Action::StartLink(_) => {
                     let flow = self.flow.as_mut().expect("a group");
-                    let spare = smc_proto::group::LinkEnd {
+                    let spare = LinkEnd {
                         qp: smc_proto::wire::QpNum::new(0x999).unwrap(),
                         ..end(self.role)
                     };
@@ -557,6 +570,30 @@ pub fn hello(role: Role) -> Vec<u8> {
     match role {
         Role::Client => b"hello from the client".to_vec(),
         Role::Server => b"hi, this is the server speaking".to_vec(),
+    }
+}
+
+/// A host's end of the link. The client's port has a larger MTU than the server's.
+fn port(role: Role) -> LinkEnd {
+    let mtu = match role {
+        Role::Client => MtuCode::new(5).unwrap(),
+        Role::Server => end(role).mtu,
+    };
+    LinkEnd { mtu, ..end(role) }
+}
+
+/// Changes a message of the rendezvous to what Linux sends.
+fn as_linux_says_it(bytes: &mut Vec<u8>) {
+    match (bytes[4], bytes.len()) {
+        // The smaller MTU of both, in the lower half.
+        (3, _) => bytes[50] = (bytes[50] & 0xf0) | port(Role::Server).mtu.code(),
+        // The layout of version 2, whatever the peer speaks.
+        (4, 28) => {
+            bytes.splice(24..24, [0; 16]);
+            bytes[6] = 44;
+            bytes[7] = (2 << 4) | (bytes[7] & 0xf);
+        }
+        _ => {}
     }
 }
 
@@ -870,6 +907,10 @@ impl World {
             unreachable!();
         };
         let mut offers = proposal(id);
+        if self.setup.client == Stack::Linux {
+            // With the room for an offer of version 2, even if there is none.
+            offers.version = 2;
+        }
         if let Some(max_links) = self.setup.v2 {
             offers.version = 2;
             let own = own_v2(Role::Client, max_links);
