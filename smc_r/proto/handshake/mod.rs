@@ -76,7 +76,8 @@ pub enum Action {
     /// Write all of [`Rendezvous::outgoing`] to the TCP connection.
     Send,
     /// Server, first contact: bring our queue pair up to RTS towards this one, with this MTU, which
-    /// is the smaller one of both, and register our RMB. Answer with [`Server::handle_link_connected`] or [`Server::handle_link_refused`].
+    /// is the smaller one of both, and register our RMB. Answer with
+    /// [`Server::handle_link_connected`] or [`Server::handle_link_refused`].
     ConnectLink(LinkEnd),
     /// Server, first contact: start the link group's LLC exchange with this peer, and report how it
     /// ends with [`Rendezvous::handle_link`].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests that `Documentation/peers.md` names for the differences between peers exist, and are run.
+//! The tests that `Documentation/peers.md` names for the differences between peers are run.
 
 use std::{
     fs,
