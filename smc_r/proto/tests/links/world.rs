@@ -558,7 +558,7 @@ impl World {
     fn takes(&self, h: usize, number: u32, post: &Post) -> bool {
         let writes = post.transmit.data_len() != 0;
         let qp = self.hosts[h].qps.get(&number);
-        qp.is_some_and(|qp| !qp.failed && !(qp.sealed && writes))
+        qp.is_some_and(|qp| !(qp.failed || qp.sealed && writes))
     }
 
     fn hold_streams(&mut self, h: usize, on: bool) {
