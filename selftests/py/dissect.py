@@ -178,7 +178,8 @@ def big_endian(frame):
 
 def frames(capture):
     """What tshark says of each frame."""
-    command = ["tshark", "-n", "-r", capture, "-T", "fields"]
+    # By what messages begin with, before the port, which may be that of another protocol.
+    command = ["tshark", "-n", "-r", capture, "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields"]
     # Others that guess by the first bytes of what goes by RDMA.
     for guess in GUESSES:
         command += ["--disable-heuristic", guess]
