@@ -85,13 +85,6 @@ impl Rest {
         self.links | self.sealed() | self.leaving
     }
 
-    /// Sealed links are waited for as long as that, unless others are that come to rest.
-    fn wait_sealed(&mut self, now: Time) {
-        if self.links == 0 {
-            self.until = now.after(SEALED);
-        }
-    }
-
     fn sealed(&self) -> u16 {
         self.sealing | self.going
     }
@@ -176,7 +169,10 @@ impl Flow {
             // Otherwise there is another event, for those that are not among these.
             Some(rest) if rest.sealing & !which.0 == 0 => {
                 rest.sealed = Some(now);
-                rest.wait_sealed(now);
+                // Others that come to rest may take longer.
+                if rest.links == 0 {
+                    rest.until = now.after(SEALED);
+                }
             }
             _ => return,
         }

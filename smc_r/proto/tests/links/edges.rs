@@ -67,7 +67,6 @@ use smc_proto::{
 };
 
 use crate::world::{
-    Action,
     Setup,
     Stimulus,
     World, //
@@ -849,10 +848,7 @@ fn a_sealed_link_is_opened_if_it_is_the_last() {
             let qps = [place(0), place(1)].map(|link| world.qp_of(host, link).unwrap());
             while !world.hosts[host].qps[&qps[1]].sealed {
                 assert!(world.now < end, "{:#?}", world.log);
-                match world.actions().first() {
-                    Some(action) => world.act(*action),
-                    None => world.act(Action::Time),
-                }
+                world.step();
             }
             assert!(world.hosts[host].flow.is_link_up(place(1)));
             world.fail(host, qps[0]);
@@ -878,10 +874,7 @@ fn a_link_is_not_sealed_if_the_other_one_ends_at_the_same_port() {
         let until = world.now + 400;
         while world.now < until && world.hosts[0].flow.is_link_up(place(1)) {
             assert!(!world.hosts[0].flow.is_sealed(place(1)));
-            match world.actions().first() {
-                Some(action) => world.act(*action),
-                None => world.act(Action::Time),
-            }
+            world.step();
         }
         assert!(
             !world.hosts[0].flow.is_link_up(place(1)),

@@ -820,6 +820,12 @@ impl World {
         }
     }
 
+    /// Carries out the next thing that is under way, or lets time pass up to a deadline.
+    pub fn step(&mut self) {
+        let action = self.actions().first().copied();
+        self.act(action.unwrap_or(Action::Time));
+    }
+
     /// Carries out what is under way, and lets time pass up to a moment.
     pub fn run_until(&mut self, until: u64) {
         loop {
