@@ -41,9 +41,8 @@ pub(crate) struct SendRing {
 }
 
 impl SendRing {
-    /// Makes a ring of `len` zeroed bytes, if the namespace may have as much. May sleep.
-    pub(crate) fn new(ns: &Arc<Netns>, len: usize) -> Result<Arc<Self>> {
-        let charge = ns.charge(len)?;
+    /// Makes a ring of `len` zeroed bytes. May sleep.
+    pub(crate) fn new(charge: Charge, len: usize) -> Result<Arc<Self>> {
         let pages = Arc::new(Pages::new(len)?, GFP_KERNEL)?;
         Ok(Arc::new(
             Self {

@@ -138,15 +138,8 @@ impl Netns {
     /// the namespace, or that of the initial one, which is for all. Process context.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge> {
         let shared = &self.shared.memory;
-        let charge = Charge::new([shared.budget.clone(), self.memory.clone()], bytes);
-        let own = self.memory_limit();
-        let all = NETNS.get(Net::init()).map_or(own, |ns| ns.memory_limit());
-        if shared.budget.is_short(all) {
-            shared.trim_later(self.queue());
-        }
-        if self.memory.is_short(own) {
-            self.trim.enqueue(self.queue(), self.clone());
-        }
+        let charge = self.count(bytes);
+        let (own, all) = self.memory_limits();
         let is_over = |budget: &Budget, limit| budget.used.load(Relaxed) > limit;
         if is_over(&shared.budget, all) || is_over(&self.memory, own) {
             return Err(ENOBUFS);
@@ -154,7 +147,27 @@ impl Netns {
         Ok(charge)
     }
 
-    /// How many bytes of buffers there may be.
+    /// Counts a buffer that is needed whatever the limits are. Process context.
+    pub(crate) fn count(self: &Arc<Self>, bytes: usize) -> Charge {
+        let shared = &self.shared.memory;
+        let charge = Charge::new([shared.budget.clone(), self.memory.clone()], bytes);
+        let (own, all) = self.memory_limits();
+        if shared.budget.is_short(all) {
+            shared.trim_later(self.queue());
+        }
+        if self.memory.is_short(own) {
+            self.trim.enqueue(self.queue(), self.clone());
+        }
+        charge
+    }
+
+    /// How many bytes of buffers there may be: of this namespace, and of all.
+    fn memory_limits(&self) -> (usize, usize) {
+        let own = self.memory_limit();
+        (own, NETNS.get(Net::init()).map_or(own, |ns| ns.memory_limit()))
+    }
+
+    /// How many bytes of buffers the namespace may have.
     fn memory_limit(&self) -> usize {
         match self.setting(Setting::MemMax) as usize {
             0 => memory::total() / PART,

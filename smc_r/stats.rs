@@ -361,26 +361,43 @@ impl Direction {
     }
 }
 
-/// Counts the buffers of a connection as being in use, for as long as it exists.
+/// Counts a buffer of a connection as being in use, for as long as it has it.
 pub(crate) struct InUse {
     ns: Arc<Netns>,
-    ring: usize,
-    element: usize,
+    bytes: u32,
+    is_ring: bool,
 }
 
 impl InUse {
-    /// Counts a send ring and an element of so many bytes.
-    pub(crate) fn new(ns: Arc<Netns>, ring: usize, element: usize) -> Self {
-        ns.stats.tx().take(ring);
-        ns.stats.rx().take(element);
-        Self { ns, ring, element }
+    /// Counts a send ring of so many bytes.
+    pub(crate) fn ring(ns: Arc<Netns>, bytes: u32) -> Self {
+        ns.stats.tx().take(bytes as usize);
+        Self {
+            ns,
+            bytes,
+            is_ring: true,
+        }
+    }
+
+    /// Counts an element of so many bytes.
+    pub(crate) fn element(ns: Arc<Netns>, bytes: u32) -> Self {
+        ns.stats.rx().take(bytes as usize);
+        Self {
+            ns,
+            bytes,
+            is_ring: false,
+        }
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.ns.stats.tx().give_back(self.ring);
-        self.ns.stats.rx().give_back(self.element);
+        let bytes = self.bytes as usize;
+        if self.is_ring {
+            self.ns.stats.tx().give_back(bytes);
+        } else {
+            self.ns.stats.rx().give_back(bytes);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use smc_proto::{
     wire::RmbeSize, //
 };
 
-use super::{close_tcp, with, Connection};
+use super::{close_tcp, ring::take_ring, with, Connection};
 use crate::{
     buffers::{Rmb, SendRing},
     netns::Setting,
@@ -140,18 +140,30 @@ fn diag_if_large(sk: &Sk<SmcSocket>, len: usize) -> Option<Diag> {
 }
 
 /// Free places in the send ring for at most `max` bytes; empty if it is full. The copy happens
-/// without the lock; [`commit_send`] has to follow if there are any.
+/// without the lock; [`commit_send`] has to follow if there are any. Sleeps if the connection has given back its
+/// ring: [`ENOBUFS`](kapi::errno::ENOBUFS) or [`ENOMEM`] if there is no memory for another one.
 pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing>, Spans)> {
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
+    loop {
+        if let Some(begun) = try_begin_send(sk, max)? {
+            return Ok(begun);
+        }
+        take_ring(sk)?;
+    }
+}
+
+/// The same; `None` if the connection has no ring.
+fn try_begin_send(sk: &Sk<SmcSocket>, max: u32) -> Result<Option<(Arc<SendRing>, Spans)>> {
     let mut guard = sk.conn.lock();
     let connection = (*guard).as_mut().ok_or(EPIPE)?;
     if connection.core.write_shut() {
         return Err(EPIPE);
     }
-    let max = u32::try_from(max).unwrap_or(u32::MAX);
-    Ok((
-        connection.ring.ring.clone(),
-        connection.core.send_spans(max),
-    ))
+    let Some(ring) = connection.ring_memory() else {
+        return Ok(None);
+    };
+    connection.ring_used = true;
+    Ok(Some((ring, connection.core.send_spans(max))))
 }
 
 /// The RDMA device which carries the connection, padded with zeroes; empty if none does any more. May

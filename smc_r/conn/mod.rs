@@ -12,10 +12,12 @@
 //!
 //! * This file: the connection, what happens to it, and its work item.
 //! * [`calls`]: what system calls do with it.
+//! * [`ring`]: its send ring, which comes and goes.
 //! * [`figures`]: what they are told about it.
 
 mod calls;
 mod figures;
+mod ring;
 
 use core::mem::MaybeUninit;
 
@@ -99,6 +101,7 @@ pub(crate) use self::calls::{
     status, //
 };
 pub(crate) use self::figures::{figures, summary};
+pub(crate) use self::ring::{rest_ring, Held};
 
 /// Tag type: the service work item of a socket.
 pub(crate) struct ConnTimer;
@@ -124,14 +127,21 @@ pub(crate) struct PeerBuffer {
 /// What a connection needs on the link that it moves to.
 struct Route {
     seat: Seat,
-    map: RingMap,
+    ring: Option<Arc<SendRing>>,
+    /// Of that ring.
+    map: Option<RingMap>,
     address: u64,
     rkey: RKey,
 }
 
 impl Route {
     /// `None` if the send ring cannot be mapped, or the key is of no use. Sleeps.
-    fn new(link: &Arc<Link>, ring: &Arc<SendRing>, peer: &Place, token: RToken) -> Option<Self> {
+    fn new(
+        link: &Arc<Link>,
+        ring: Option<Arc<SendRing>>,
+        peer: &Place,
+        token: RToken,
+    ) -> Option<Self> {
         let element = Element {
             token,
             index: peer.element.index,
@@ -140,7 +150,12 @@ impl Route {
         };
         Some(Self {
             seat: Seat::new(link.clone()),
-            map: link.map_ring(ring).ok()?,
+            map: ring
+                .as_ref()
+                .map(|ring| link.map_ring(ring))
+                .transpose()
+                .ok()?,
+            ring,
             address: element.address()?,
             rkey: token.rkey,
         })
@@ -170,7 +185,7 @@ pub(crate) struct Connection {
     /// When messages are lost that have been overtaken by others and not come yet.
     overtaken_until: Option<u64>,
     pub(crate) token: ConnToken,
-    ring: PooledRing,
+    ring: Option<ring::Ring>,
     element: OwnElement,
     peer: PeerBuffer,
     version: u8,
@@ -190,6 +205,8 @@ pub(crate) struct Connection {
     /// TCP has been reset on behalf of the core.
     tcp_reset: bool,
     _in_use: InUse,
+    /// The ring was used since the group last looked.
+    ring_used: bool,
     /// The peer has given its buffer to another connection: it is not ours to release.
     superseded: bool,
     /// See [`Connection::note_arrival`].
@@ -217,8 +234,8 @@ impl Connection {
 
     /// A connection ready to be installed in its socket.
     pub(crate) fn new(room: KBox<MaybeUninit<Self>>, parts: Parts) -> KBox<Self> {
-        let (ring, element) = (parts.ring.ring.len(), parts.element.size().bytes() as usize);
-        let in_use = InUse::new(parts.group.ns.clone(), ring, element);
+        let in_use = InUse::element(parts.group.ns.clone(), parts.element.size().bytes());
+        let ring = ring::Ring::new(parts.ring, &parts.group.ns, &parts.core);
         let this = Self {
             core: parts.core,
             group: parts.group,
@@ -227,7 +244,7 @@ impl Connection {
             heard_on: None,
             overtaken_until: None,
             token: parts.token,
-            ring: parts.ring,
+            ring: Some(ring),
             element: parts.element,
             peer: parts.peer,
             version: parts.version,
@@ -240,6 +257,7 @@ impl Connection {
             cut_off: false,
             tcp_reset: false,
             _in_use: in_use,
+            ring_used: false,
             superseded: false,
             arrival: 0,
         };
@@ -327,18 +345,20 @@ impl Connection {
     /// takes for a loss. `conn` lock held.
     fn take(&mut self, route: Route) {
         self.link = route.seat;
-        self.ring.map = route.map;
+        if let Some(ring) = &mut self.ring {
+            ring.set_map(route.map);
+        }
         self.peer.address = route.address;
         self.peer.rkey = route.rkey;
     }
 
     /// What a move from `from` needs to know; `None` if it is not there any more.
-    fn leaving(&self, from: &Arc<Link>) -> Option<(Arc<Group>, Arc<SendRing>, Place)> {
+    fn leaving(&self, from: &Arc<Link>) -> Option<(Arc<Group>, Option<Arc<SendRing>>, Place)> {
         let place = Place {
             element: self.peer.place,
             size: self.peer.size,
         };
-        Arc::ptr_eq(&self.link, from).then(|| (self.group.clone(), self.ring.ring.clone(), place))
+        Arc::ptr_eq(&self.link, from).then(|| (self.group.clone(), self.ring_memory(), place))
     }
 
     /// Whether the connection is past both directions, however it came to that.
@@ -370,7 +390,7 @@ impl Connection {
         }
         while let Some(transmit) = self.poll_transmit() {
             let chain = Chain {
-                ring: Some(&self.ring.map),
+                ring: self.ring.as_ref().and_then(ring::Ring::map),
                 writes: transmit.writes(),
                 target: Target {
                     address: self.peer.address,
@@ -381,7 +401,12 @@ impl Connection {
                 class: Class::Data,
                 quiet: !transmit.signal,
             };
-            let mut posted = self.link.post(&chain);
+            let mut posted = if chain.ring.is_none() && !chain.writes.is_empty() {
+                // It was on its way out already when the connection got its ring.
+                Err(PostError::Down)
+            } else {
+                self.link.post(&chain)
+            };
             if posted == Err(PostError::Busy) {
                 // Slots may have come free, and those who wait been called, just before we were in
                 // the queue: now that we are, the second refusal is one that will be called back.
@@ -584,6 +609,7 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         connection.heard_on = connection.heard_on.filter(is_up);
         ((), events)
     });
+    group.watch_rings();
     group.add_keepalive(sk.keepalive.load(Relaxed));
     if !group.is_usable() {
         link_failed(sk);
@@ -673,16 +699,26 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
             }
             return;
         };
-        tried.add(link.place);
-        let Some(route) = Route::new(&link, &ring, &place, token) else {
+        let Some(route) = Route::new(&link, ring, &place, token) else {
+            tried.add(link.place);
             continue;
         };
-        with(sk, |connection| {
+        // It goes after the lock: it may be the last that holds a ring.
+        let mut route = Some(route);
+        let has_left = with(sk, |connection| {
             if !Arc::ptr_eq(&connection.link, &from) {
-                return ((), Events::default());
+                return (true, Events::default());
             }
-            ((), connection.switch(route))
+            match route.take_if(|route| connection.has_ring(route.ring.as_ref())) {
+                Some(route) => (true, connection.switch(route)),
+                None => (false, Events::default()),
+            }
         });
+        if has_left == Some(false) {
+            // It has got a ring, or given it back, meanwhile.
+            continue;
+        }
+        tried.add(link.place);
         // Whoever was on it may have been moved before this one came.
         if group.is_over() || group.is_link_up(&link) {
             return;
@@ -706,16 +742,18 @@ pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> boo
     };
     let route = group
         .key_on(to, &place.element)
-        .and_then(|token| Route::new(to, &ring, &place, token));
+        .and_then(|token| Route::new(to, ring, &place, token));
     let Some(route) = route else {
         return false;
     };
+    // As above.
+    let mut route = Some(route);
     with(sk, |connection| {
         let stays = connection.next.is_none() && Arc::ptr_eq(&connection.link, from);
         if stays {
-            connection.next = Some(route);
+            connection.next = route.take_if(|route| connection.has_ring(route.ring.as_ref()));
         }
-        (stays, Events::default())
+        (stays && connection.next.is_some(), Events::default())
     })
     .unwrap_or(false)
 }
@@ -817,7 +855,7 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
     let buffers = Buffers {
         element: Some(element),
         element_is_quiet: reusable,
-        ring: Some(ring),
+        ring: ring.map(ring::Ring::into_pooled),
         ring_is_quiet: !cut_off,
     };
     group.connection_gone(token, buffers, place);

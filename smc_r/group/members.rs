@@ -236,22 +236,15 @@ impl Group {
         pools.take_from(&rmb).ok_or(ENOBUFS)
     }
 
-    /// A send ring. Process context.
-    pub(crate) fn take_ring(&self, link: &Link, len: u32) -> Result<PooledRing> {
-        self.pools.lock().ring(link, len)
-    }
-
     /// Gives buffers back that no connection uses any more. Process context.
     pub(crate) fn give_back(self: &Arc<Self>, buffers: Buffers) {
-        let spent = {
+        if let Some(ring) = buffers.ring {
+            self.give_back_ring(ring, buffers.ring_is_quiet);
+        }
+        let spent = buffers.element.and_then(|element| {
             let mut pools = self.pools.lock();
-            if let Some(ring) = buffers.ring {
-                pools.give_back_ring(ring, buffers.ring_is_quiet);
-            }
-            buffers
-                .element
-                .and_then(|element| pools.give_back(&element, buffers.element_is_quiet))
-        };
+            pools.give_back(&element, buffers.element_is_quiet)
+        });
         if let Some(rmb) = spent {
             self.withdraw(&rmb);
         }

@@ -17,6 +17,7 @@ mod making;
 mod members;
 mod moving;
 mod pools;
+mod rings;
 mod service;
 mod table;
 mod upcalls;
@@ -88,6 +89,7 @@ pub(crate) use self::{
 use self::{
     making::{Maker, Task},
     pools::Pools,
+    rings::RingWatch,
     service::{PortCheck, Service},
     table::Table, //
 };
@@ -156,6 +158,8 @@ pub(crate) struct Group {
     port_check: DelayedWork<Arc<Group>, PortCheck>,
     #[pin]
     maker: DelayedWork<Arc<Group>, Maker>,
+    #[pin]
+    ring_watch: DelayedWork<Arc<Group>, RingWatch>,
     /// LLC messages wait for a send slot.
     backlog: Atomic<u32>,
     /// Addresses of our ports changed: the service has to look whether the links' still exist.
@@ -218,6 +222,12 @@ impl Terms {
             ),
         }
     }
+}
+
+fn max_connections(terms: Option<&Terms>) -> u16 {
+    terms.map_or(MAX_CONNECTIONS, |terms| {
+        MAX_CONNECTIONS.min(terms.max_connections.into())
+    })
 }
 
 /// What a peer of version 2 says about itself.
@@ -303,6 +313,7 @@ impl Group {
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
                 maker <- new_delayed_work!("smc_link_maker"),
+                ring_watch <- new_delayed_work!("smc_ring_watch"),
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),
                 disturbed: Atomic::new(0),
@@ -346,9 +357,7 @@ impl Group {
             } else {
                 max_links
             },
-            max_connections: terms.map_or(MAX_CONNECTIONS, |terms| {
-                MAX_CONNECTIONS.min(terms.max_connections.into())
-            }),
+            max_connections: max_connections(terms),
             user_id: id | 1,
             seed: now_ms() ^ u64::from(id).rotate_right(16),
             timing: FlowTiming {
@@ -616,6 +625,11 @@ impl Group {
             end.mac = path::gateway_mac(&link.path, peer.gid)?;
         }
         link.connect(&end)
+    }
+
+    /// Connections at most, 16 to 255: as agreed on, or as the format of its messages allows.
+    fn max_connections(&self) -> u16 {
+        max_connections(self.terms.as_ref())
     }
 
     /// Whether there is no gateway between the two ends.

@@ -25,6 +25,7 @@ use crate::{
     buffers::{RingMap, Rmb, RmbMr, SendRing},
     group::Group,
     link::Link,
+    memory::Charge,
     netns::Netns, //
 };
 
@@ -35,10 +36,13 @@ const MAX_RMBS: usize = 255;
 const RMB_BYTES: u32 = 128 * 1024;
 
 /// How often that is doubled, as a group that grows needs more and more of them.
-const RMB_DOUBLINGS: usize = 4;
+const RMB_DOUBLINGS: usize = 3;
 
-/// Send rings that are kept for later connections.
+/// Send rings that are kept for whoever needs one next.
 const MAX_IDLE_RINGS: usize = 64;
+
+/// Of these, those that stay although nobody has needed them for a while.
+const MIN_IDLE_RINGS: usize = 8;
 
 /// What the peer knows of an RMB.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -167,14 +171,15 @@ impl OwnElement {
 /// A send ring, mapped for one of the group's links.
 pub(crate) struct PooledRing {
     pub(crate) ring: Arc<SendRing>,
-    pub(crate) map: RingMap,
+    /// `None` if the link was on its way out.
+    pub(crate) map: Option<RingMap>,
 }
 
 impl PooledRing {
     /// Makes it usable on a link. Sleeps.
     pub(crate) fn map_for(&mut self, link: &Link) -> Result {
-        if !link.owns(&self.map) {
-            self.map = link.map_ring(&self.ring)?;
+        if !self.map.as_ref().is_some_and(|map| link.owns(map)) {
+            self.map = Some(link.map_ring(&self.ring)?);
         }
         Ok(())
     }
@@ -202,6 +207,8 @@ enum Mark {
 pub(crate) struct Pools {
     rmbs: KVec<Entry>,
     rings: KVec<PooledRing>,
+    /// The fewest that there were since [`Self::spare_rings`].
+    fewest_rings: usize,
     /// Bytes of all send rings of the group, idle or not.
     ring_bytes: usize,
     next_id: u16,
@@ -223,6 +230,7 @@ impl Pools {
         Self {
             rmbs: KVec::new(),
             rings: KVec::new(),
+            fewest_rings: 0,
             ring_bytes: 0,
             next_id: 1,
             trimming: None,
@@ -257,12 +265,8 @@ impl Pools {
         if self.rmbs.len() >= MAX_RMBS {
             return Err(ENOBUFS);
         }
-        let same = self
-            .rmbs
-            .iter()
-            .filter(|entry| entry.wanted == wanted)
-            .count();
-        let (memory, size) = allocate(&group.ns, wanted, RMB_BYTES << same.min(RMB_DOUBLINGS))?;
+        let count = self.elements_to_add(wanted, group.max_connections());
+        let (memory, size) = allocate(&group.ns, wanted, count)?;
         let id = self.next_id();
         let count = u8::try_from(memory.elements()).unwrap_or(u8::MAX);
         let rmb = Arc::pin_init(
@@ -297,6 +301,16 @@ impl Pools {
         };
         self.rmbs.push(entry, GFP_KERNEL)?;
         Ok(rmb)
+    }
+
+    /// How many elements of `size` bytes the next RMB gets: no more than as many connections as the group takes
+    /// can use.
+    fn elements_to_add(&self, size: RmbeSize, max_connections: u16) -> u32 {
+        let same = self.rmbs.iter().filter(|entry| entry.wanted == size);
+        let bytes = RMB_BYTES << same.clone().count().min(RMB_DOUBLINGS);
+        let usable = |entry: &Entry| entry.elements.in_use() + entry.elements.available();
+        let missing = u32::from(max_connections).saturating_sub(same.map(usable).sum());
+        (bytes / size.bytes()).min(missing).max(1)
     }
 
     /// Makes all RMBs known to the device of another link. Sleeps.
@@ -411,9 +425,9 @@ impl Pools {
                 _ => Mark::Due,
             };
         }
+        self.fewest_rings = 0;
         let idle = core::mem::take(&mut self.rings);
-        let bytes: usize = idle.iter().map(|idle| idle.ring.len()).sum();
-        self.ring_bytes = self.ring_bytes.saturating_sub(bytes);
+        self.rings_gone(&idle);
         idle
     }
 
@@ -446,25 +460,50 @@ impl Pools {
             .retain(|entry| entry.rmb.id != id || !entry.elements.is_idle());
     }
 
-    /// A send ring of `len` bytes, from the pool if there is one. Sleeps.
-    pub(super) fn ring(&mut self, link: &Link, len: u32) -> Result<PooledRing> {
-        let place = self
-            .rings
-            .iter()
-            .position(|idle| idle.ring.len() == len as usize);
-        if let Some(mut ring) = place.and_then(|place| self.rings.remove(place).ok()) {
-            if let Err(error) = ring.map_for(link) {
-                self.ring_bytes = self.ring_bytes.saturating_sub(ring.ring.len());
-                return Err(error);
-            }
-            link.group.ns.stats.tx().reused();
+    /// A send ring of `len` bytes, from the pool if there is one; else it is made, if `charge` says that it may
+    /// be. Not mapped for any link. Sleeps.
+    pub(super) fn ring(
+        &mut self,
+        ns: &Netns,
+        len: usize,
+        charge: impl FnOnce() -> Result<Charge>,
+    ) -> Result<PooledRing> {
+        let place = self.rings.iter().position(|idle| idle.ring.len() == len);
+        if let Some(ring) = place.and_then(|place| self.rings.remove(place).ok()) {
+            self.fewest_rings = self.fewest_rings.min(self.rings.len());
+            ns.stats.tx().reused();
             return Ok(ring);
         }
-        let ring = SendRing::new(&link.group.ns, len as usize)?;
-        let map = link.map_ring(&ring)?;
-        link.group.ns.stats.tx().allocated();
-        self.ring_bytes += ring.len();
-        Ok(PooledRing { ring, map })
+        let ring = SendRing::new(charge()?, len)?;
+        ns.stats.tx().allocated();
+        self.ring_bytes += len;
+        Ok(PooledRing { ring, map: None })
+    }
+
+    /// Takes out the send rings that nobody has needed since the last time, but for a few.
+    pub(super) fn spare_rings(&mut self) -> KVec<PooledRing> {
+        let mut spare = KVec::new();
+        for _ in MIN_IDLE_RINGS..self.fewest_rings {
+            // Without memory for the list, the others stay.
+            if spare.reserve(1, GFP_KERNEL).is_err() {
+                break;
+            }
+            let _ = self.rings.pop().map(|ring| spare.push_within_capacity(ring));
+        }
+        self.fewest_rings = self.rings.len();
+        self.rings_gone(&spare);
+        spare
+    }
+
+    /// Whether there are idle send rings that may go with time.
+    pub(super) fn has_spare_rings(&self) -> bool {
+        self.rings.len() > MIN_IDLE_RINGS
+    }
+
+    /// The group does not have these any more.
+    fn rings_gone(&mut self, rings: &[PooledRing]) {
+        let bytes: usize = rings.iter().map(|gone| gone.ring.len()).sum();
+        self.ring_bytes = self.ring_bytes.saturating_sub(bytes);
     }
 
     /// Takes a send ring back: for later, if the device does not read from it any more, or for good;
@@ -516,10 +555,9 @@ impl Entry {
     }
 }
 
-/// Memory for an RMB: as many elements as make up `bytes`, of a smaller size if need be.
-fn allocate(ns: &Arc<Netns>, mut size: RmbeSize, bytes: u32) -> Result<(Arc<Rmb>, RmbeSize)> {
+/// Memory for an RMB of up to `count` elements, of a smaller size if need be. Sleeps.
+fn allocate(ns: &Arc<Netns>, mut size: RmbeSize, count: u32) -> Result<(Arc<Rmb>, RmbeSize)> {
     loop {
-        let count = (bytes / size.bytes()).clamp(1, 255);
         match (Rmb::new(ns, size, count), size.smaller()) {
             (Ok(rmb), _) => return Ok((rmb, size)),
             (Err(_), Some(smaller)) => size = smaller,

@@ -296,6 +296,7 @@ impl Group {
     /// Takes the queue pairs apart: the end of the group. Process context.
     pub(super) fn release(self: &Arc<Self>) {
         self.port_check.cancel();
+        self.ring_watch.cancel();
         for place in 0..MAX_LINKS {
             let link = self
                 .links

@@ -238,7 +238,7 @@ impl Handshake {
         })
     }
 
-    fn ring(&self, group: &Group, link: &Link) -> Result<PooledRing> {
+    fn ring(&self, group: &Arc<Group>, link: &Link) -> Result<PooledRing> {
         let wanted = if self.sk.sndbuf_locked() {
             self.sk.sndbuf() as u32 / 2
         } else {

@@ -201,6 +201,17 @@ impl Conn {
                 && self.want <= self.tx.sent
     }
 
+    /// Whether nothing is in the send ring, and nobody is about to put something there, so that another one of
+    /// the same size may take its place.
+    pub fn is_ring_free(&self) -> bool {
+        self.writing == 0 && self.confirmed.total == self.committed.total
+    }
+
+    /// Size of the send ring in bytes.
+    pub fn ring_size(&self) -> u32 {
+        self.ring.size()
+    }
+
     /// Where the application's next bytes go: free pieces of the send ring, `max` bytes at most.
     ///
     /// Nothing that happens until [`Conn::send_commit`] makes them invalid.

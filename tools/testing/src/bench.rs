@@ -432,10 +432,15 @@ fn same_mode(known: &mut Option<Mode>, now: Mode) -> io::Result<()> {
 /// The memory in use, in KiB, without what only keeps files; once what ends in the background had time to.
 fn settled_use() -> io::Result<u64> {
     thread::sleep(Duration::from_secs(1));
-    used(&std::fs::read_to_string("/proc/meminfo")?)
+    let read = |path| std::fs::read_to_string(path);
+    let kept =
+        kept_by_processors(&read("/proc/zoneinfo")?) * (rustix::param::page_size() as u64 / 1024);
+    used(&read("/proc/meminfo")?)
+        .and_then(|used| used.checked_sub(kept))
         .ok_or_else(|| io::Error::other("/proc/meminfo is not understood"))
 }
 
+/// Memory that is neither free nor keeps a file, in KiB.
 fn used(meminfo: &str) -> Option<u64> {
     let field = |name: &str| {
         let line = meminfo.lines().find(|line| line.starts_with(name))?;
@@ -445,6 +450,16 @@ fn used(meminfo: &str) -> Option<u64> {
         .checked_sub(field("MemFree:")?)?
         .checked_sub(field("Buffers:")?)?
         .checked_sub(field("Cached:")?)
+}
+
+/// Free pages that processors keep to themselves, megabytes of them at times, which MemFree does not count.
+fn kept_by_processors(zoneinfo: &str) -> u64 {
+    let counts = zoneinfo
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("count:"));
+    counts
+        .filter_map(|count| count.trim().parse::<u64>().ok())
+        .sum()
 }
 
 /// Joins what the connections have done. Each has its own time, so rates are added.
@@ -633,5 +648,13 @@ mod tests {
         let text = "MemTotal: 1000 kB\nMemFree:  300 kB\nBuffers: 10 kB\nCached: 90 kB\nSwapCached: 5 kB\n";
         assert_eq!(used(text), Some(600));
         assert_eq!(used("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn pages_of_processors() {
+        let text = "Node 0, zone   DMA32\n  pages free     7\n  pagesets\n    cpu: 0\n              count:    12\n              \
+                    high:     13\n    cpu: 1\n              count:    3\n";
+        assert_eq!(kept_by_processors(text), 15);
+        assert_eq!(kept_by_processors(""), 0);
     }
 }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send ring of a connection. The group takes it back where nothing was sent for a while, and all of it has
+//! arrived; the next call that sends gets another one. Where the connection stands in it stays the same: rings are
+//! alike, and an empty one may be exchanged for any other.
+
+use kapi::{errno::EPIPE, sock::Sk};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::conn::{Conn, Events};
+
+use super::{with, Connection};
+use crate::{
+    buffers::{RingMap, SendRing},
+    group::PooledRing,
+    link::Link,
+    netns::Netns,
+    socket::{SmcSocket, SocketRef},
+    stats::InUse,
+};
+
+/// A send ring in use.
+pub(super) struct Ring {
+    pooled: PooledRing,
+    _in_use: InUse,
+}
+
+impl Ring {
+    pub(super) fn new(pooled: PooledRing, ns: &Arc<Netns>, core: &Conn) -> Self {
+        Self {
+            pooled,
+            _in_use: InUse::ring(ns.clone(), core.ring_size()),
+        }
+    }
+
+    /// What the connection's link knows of it; `None` if the link was on its way out already.
+    pub(super) fn map(&self) -> Option<&RingMap> {
+        self.pooled.map.as_ref()
+    }
+
+    /// It is mapped for another link.
+    pub(super) fn set_map(&mut self, map: Option<RingMap>) {
+        self.pooled.map = map;
+    }
+
+    pub(super) fn into_pooled(self) -> PooledRing {
+        self.pooled
+    }
+}
+
+impl Connection {
+    /// The memory of its ring, if it has one.
+    pub(super) fn ring_memory(&self) -> Option<Arc<SendRing>> {
+        self.ring.as_ref().map(|ring| ring.pooled.ring.clone())
+    }
+
+    /// Whether that is its ring, or none if it has none.
+    pub(super) fn has_ring(&self, ring: Option<&Arc<SendRing>>) -> bool {
+        match (&self.ring, ring) {
+            (Some(own), Some(other)) => Arc::ptr_eq(&own.pooled.ring, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// Takes a ring that is mapped for the link it is on, and for the one that it goes to; gives it back if it is
+    /// not on that way any more, or has a ring.
+    fn accept(
+        &mut self,
+        ring: PooledRing,
+        way: (&Arc<Link>, Option<&Arc<Link>>),
+        next_map: Option<RingMap>,
+    ) -> Option<PooledRing> {
+        let same_way = Arc::ptr_eq(&self.link, way.0)
+            && match (&self.next, way.1) {
+                (Some(next), Some(link)) => Arc::ptr_eq(&next.seat, link),
+                (None, None) => true,
+                _ => false,
+            };
+        if self.ring.is_some() || !same_way {
+            return Some(ring);
+        }
+        if let Some(next) = &mut self.next {
+            next.ring = Some(ring.ring.clone());
+            next.map = next_map;
+        }
+        self.ring = Some(Ring::new(ring, &self.group.ns, &self.core));
+        None
+    }
+}
+
+/// What [`rest_ring`] has found.
+pub(crate) enum Held {
+    /// The connection has no ring.
+    Nothing,
+    /// It needs its ring, or did a moment ago.
+    InUse,
+    /// It has given its ring back.
+    Released(PooledRing),
+}
+
+/// The group looks whether a connection needs its ring. Process context.
+pub(crate) fn rest_ring(sk: &SocketRef) -> Held {
+    let rest = |connection: &mut Connection| {
+        if connection.ring.is_none() {
+            return Held::Nothing;
+        }
+        let was_used = core::mem::replace(&mut connection.ring_used, false);
+        if was_used || connection.cut_off || connection.next.is_some() {
+            return Held::InUse;
+        }
+        if !connection.core.is_ring_free() {
+            // What was posted without a completion may be all that is missing.
+            connection.core.sync_sent();
+            return Held::InUse;
+        }
+        match connection.ring.take() {
+            Some(ring) => Held::Released(ring.into_pooled()),
+            None => Held::Nothing,
+        }
+    };
+    with(sk, |connection| (rest(connection), Events::default())).unwrap_or(Held::Nothing)
+}
+
+/// Gets a connection another ring. An error if there is no memory, or the connection is over. Process context;
+/// sleeps.
+pub(super) fn take_ring(sk: &Sk<SmcSocket>) -> Result {
+    loop {
+        let (group, link, next, len) = {
+            let guard = sk.conn.lock();
+            let connection = guard.as_ref().ok_or(EPIPE)?;
+            if connection.ring.is_some() {
+                return Ok(());
+            }
+            let next = connection.next.as_ref().map(|next| next.seat.clone());
+            let len = connection.core.ring_size();
+            (connection.group.clone(), connection.link.clone(), next, len)
+        };
+        let ring = group.take_ring_again(&link, len)?;
+        let map = match &next {
+            Some(next) => next.map_ring(&ring.ring).ok(),
+            None => None,
+        };
+        let refused = match (*sk.conn.lock()).as_mut() {
+            Some(connection) => connection.accept(ring, (&link, next.as_ref()), map),
+            None => Some(ring),
+        };
+        match refused {
+            // It has gone to another link meanwhile, or is over.
+            Some(ring) => group.give_back_ring(ring, true),
+            None => {
+                group.watch_rings();
+                return Ok(());
+            }
+        }
+    }
+}
