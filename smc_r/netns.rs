@@ -18,8 +18,7 @@ use kernel::{
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
-        Mutex,
-        SetOnce, //
+        Mutex, //
     },
     time::{delay::fsleep, Delta},
 };
@@ -188,8 +187,8 @@ pub(crate) struct Netns {
     settings: sysctl::Table<SETTINGS>,
     /// Tells restarts of this host apart in the peer ID.
     instance: [u8; 2],
-    /// Address of the port that first took part, for the peer ID.
-    mac: SetOnce<Mac>,
+    /// Address of the port that first took part, for the peer ID; 0 as long as none has.
+    mac: Atomic<u64>,
     /// Link groups that exist, dying ones included.
     groups: Atomic<u32>,
     /// Bytes of their buffers.
@@ -223,7 +222,7 @@ impl PerNet for Netns {
                 eid_count: Atomic::new(0),
                 settings,
                 instance,
-                mac: SetOnce::new(),
+                mac: Atomic::new(0),
                 groups: Atomic::new(0),
                 memory: Budget::new()?,
                 trim <- new_work!("smc_trim_netns"),
@@ -263,15 +262,24 @@ impl Netns {
             && (self.may_speak(VERSION_1) || self.eid_count.load(Relaxed) != 0)
     }
 
-    /// Our peer ID: the same for all link groups of the namespace.
+    /// Our peer ID: the same for all link groups of the namespace. May sleep.
     pub(crate) fn peer_id(&self) -> PeerId {
-        if self.mac.as_ref().is_none() {
-            if let Some(mac) = self.shared.devices.first_mac() {
-                self.mac.populate(mac);
-            }
-        }
-        let mac = self.mac.as_ref().copied().unwrap_or(Mac([0; 6]));
-        PeerId::new(self.instance, mac)
+        PeerId::new(self.instance, self.mac().unwrap_or(Mac([0; 6])))
+    }
+
+    /// The address in our peer ID, which stays what it is once there is one.
+    fn mac(&self) -> Option<Mac> {
+        let known = self.mac.load(Relaxed);
+        let known = if known == 0 {
+            let Mac([a, b, c, d, e, f]) = self.shared.devices.first_mac()?;
+            let new = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+            // Several connections may be the first.
+            self.mac.cmpxchg(0, new, Relaxed).map_or_else(|set| set, |_| new)
+        } else {
+            known
+        };
+        let [a, b, c, d, e, f, _, _] = known.to_le_bytes();
+        Some(Mac([a, b, c, d, e, f]))
     }
 
     /// The value of a setting at the moment.

@@ -355,7 +355,7 @@ impl Handshake {
     #[inline(never)]
     fn propose(&self, client: &mut Client, offered: &mut Offered) {
         // Neither can be late: the machine is new.
-        let _ = match path::proposal(&self.sk, &self.tcp, self.sk.ns.peer_id(), offered) {
+        let _ = match path::proposal(&self.sk, &self.tcp, client.own(), offered) {
             Ok(proposal) => client.propose(&proposal, now()),
             Err(reason) => client.decline(reason),
         };

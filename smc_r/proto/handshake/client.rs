@@ -86,6 +86,11 @@ impl Client {
         }
     }
 
+    /// The peer ID that its Proposal has to name, as its Confirm does.
+    pub fn own(&self) -> PeerId {
+        self.own
+    }
+
     /// Sends the Proposal.
     pub fn propose(&mut self, proposal: &Proposal, now: Time) -> Result<(), Late> {
         let State::Start = self.state else {
