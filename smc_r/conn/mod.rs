@@ -257,7 +257,8 @@ impl Connection {
             cut_off: false,
             tcp_reset: false,
             _in_use: in_use,
-            ring_used: false,
+            // It is about to be.
+            ring_used: true,
             superseded: false,
             arrival: 0,
         };

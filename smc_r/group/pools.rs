@@ -41,8 +41,8 @@ const RMB_DOUBLINGS: usize = 3;
 /// Send rings that are kept for whoever needs one next.
 const MAX_IDLE_RINGS: usize = 64;
 
-/// Of these, those that stay although nobody has needed them for a while.
-const MIN_IDLE_RINGS: usize = 8;
+/// As many bytes of these stay, although nobody has needed them for a while.
+const MIN_IDLE_BYTES: usize = 512 * 1024;
 
 /// What the peer knows of an RMB.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -408,13 +408,12 @@ impl Pools {
 
     /// Bytes that no connection uses, and that could be given back.
     pub(super) fn idle_bytes(&self) -> usize {
-        let rings: usize = self.rings.iter().map(|idle| idle.ring.len()).sum();
         let idle = self
             .rmbs
             .iter()
             .filter(|entry| entry.is_idle() || entry.is_refused());
         let rmbs: usize = idle.map(|entry| entry.rmb.memory.len()).sum();
-        rings + rmbs
+        bytes(&self.rings) + rmbs
     }
 
     /// Begins to give back what no connection uses at the moment: takes out the send rings, and marks the RMBs.
@@ -483,9 +482,9 @@ impl Pools {
     /// Takes out the send rings that nobody has needed since the last time, but for a few.
     pub(super) fn spare_rings(&mut self) -> KVec<PooledRing> {
         let mut spare = KVec::new();
-        for _ in MIN_IDLE_RINGS..self.fewest_rings {
+        for _ in 0..self.fewest_rings {
             // Without memory for the list, the others stay.
-            if spare.reserve(1, GFP_KERNEL).is_err() {
+            if !self.has_spare_rings() || spare.reserve(1, GFP_KERNEL).is_err() {
                 break;
             }
             let _ = self.rings.pop().map(|ring| spare.push_within_capacity(ring));
@@ -497,13 +496,12 @@ impl Pools {
 
     /// Whether there are idle send rings that may go with time.
     pub(super) fn has_spare_rings(&self) -> bool {
-        self.rings.len() > MIN_IDLE_RINGS
+        bytes(&self.rings) > MIN_IDLE_BYTES
     }
 
     /// The group does not have these any more.
     fn rings_gone(&mut self, rings: &[PooledRing]) {
-        let bytes: usize = rings.iter().map(|gone| gone.ring.len()).sum();
-        self.ring_bytes = self.ring_bytes.saturating_sub(bytes);
+        self.ring_bytes = self.ring_bytes.saturating_sub(bytes(rings));
     }
 
     /// Takes a send ring back: for later, if the device does not read from it any more, or for good;
@@ -553,6 +551,11 @@ impl Entry {
             offset,
         })
     }
+}
+
+/// Of these send rings.
+fn bytes(rings: &[PooledRing]) -> usize {
+    rings.iter().map(|idle| idle.ring.len()).sum()
 }
 
 /// Memory for an RMB of up to `count` elements, of a smaller size if need be. Sleeps.

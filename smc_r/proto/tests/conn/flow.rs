@@ -469,6 +469,28 @@ fn exact_figure_of_what_is_queued() {
     rig.nothing_due();
 }
 
+#[test]
+fn a_ring_is_free_when_all_of_it_is_confirmed() {
+    let mut rig = Rig::new(4096, 0);
+    assert_eq!(rig.conn.ring_size(), 4096);
+    assert!(rig.conn.is_ring_free());
+    // Somebody is about to write to it.
+    assert_eq!(rig.conn.send_spans(10).len(), 10);
+    assert!(!rig.conn.is_ring_free());
+    rig.conn.send_commit(0, SendFlags::default());
+    assert!(rig.conn.is_ring_free());
+    // Posted, and no completion is to come.
+    let _ = rig.data(0);
+    rig.send(10);
+    assert!(!rig.conn.is_ring_free());
+    assert!(!rig.post().signal);
+    assert!(!rig.conn.is_ring_free());
+    rig.conn.sync_sent();
+    let s = rig.post();
+    let _ = rig.sent(&s);
+    assert!(rig.conn.is_ring_free());
+}
+
 /// One who asks and hears, and has nothing to say for a while, has posted things of which nobody
 /// learns that they are done, unless he asks.
 #[test]

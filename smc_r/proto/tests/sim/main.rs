@@ -184,7 +184,7 @@ fn several_links() {
             c.abort = rng.percent(10);
         })
     });
-    expect_seen(&[], &[], &[], &["F", "held"]);
+    expect_seen(&[], &[], &[], &["F", "held", "another ring"]);
 }
 
 #[test]

@@ -306,6 +306,11 @@ impl World {
             // The memory is given back.
             host.element.fill(0xdd);
         }
+        if host.conn.is_ring_free() && host.accepted > 0 {
+            // Another ring takes its place.
+            host.ring.fill(0xdd);
+            self.seen.flags.insert("another ring");
+        }
         if host.conn.reset_tcp() && !host.tcp_reset_sent {
             host.tcp_reset_sent = true;
             if !matches!(host.conn.error(), Some(ConnError::TcpReset)) && self.rng.percent(50) {
