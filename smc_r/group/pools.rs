@@ -487,7 +487,10 @@ impl Pools {
             if !self.has_spare_rings() || spare.reserve(1, GFP_KERNEL).is_err() {
                 break;
             }
-            let _ = self.rings.pop().map(|ring| spare.push_within_capacity(ring));
+            let _ = self
+                .rings
+                .pop()
+                .map(|ring| spare.push_within_capacity(ring));
         }
         self.fewest_rings = self.rings.len();
         self.rings_gone(&spare);
