@@ -41,9 +41,18 @@ pub(crate) struct SendRing {
 }
 
 impl SendRing {
-    /// Makes a ring of `len` zeroed bytes. May sleep.
+    /// Makes a ring of `len` zeroed bytes, if they can be had easily. May sleep.
     pub(crate) fn new(charge: Charge, len: usize) -> Result<Arc<Self>> {
-        let pages = Arc::new(Pages::new(len)?, GFP_KERNEL)?;
+        Self::of(Pages::new(len)?, charge, len)
+    }
+
+    /// The same for who cannot do without: waits for memory, whatever the memory group's limit is.
+    pub(crate) fn new_urgently(charge: Charge, len: usize) -> Result<Arc<Self>> {
+        Self::of(Pages::new_urgently(len)?, charge, len)
+    }
+
+    fn of(pages: Pages, charge: Charge, len: usize) -> Result<Arc<Self>> {
+        let pages = Arc::new(pages, GFP_KERNEL)?;
         Ok(Arc::new(
             Self {
                 pages,

@@ -19,7 +19,7 @@
 //!
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (mutex)
-//! 3. `Groups::list` (mutex), then `Group::pools` and `GroupRmb::keys` (mutexes), then the mutexes of
+//! 3. `Groups::list` (mutex), then `Group::pools`, `Group::rings` and `GroupRmb::keys` (mutexes), then the mutexes of
 //!    `device`, then those of `pnet`, `Rules::list`, `Netns::eids`. Whoever needs memory may ask for it with any
 //!    lock held: then the first two are tried only
 //! 4. the lock of the inner TCP socket

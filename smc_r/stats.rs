@@ -364,14 +364,14 @@ impl Direction {
 /// Counts a buffer of a connection as being in use, for as long as it has it.
 pub(crate) struct InUse {
     ns: Arc<Netns>,
-    bytes: u32,
+    bytes: usize,
     is_ring: bool,
 }
 
 impl InUse {
     /// Counts a send ring of so many bytes.
-    pub(crate) fn ring(ns: Arc<Netns>, bytes: u32) -> Self {
-        ns.stats.tx().take(bytes as usize);
+    pub(crate) fn ring(ns: Arc<Netns>, bytes: usize) -> Self {
+        ns.stats.tx().take(bytes);
         Self {
             ns,
             bytes,
@@ -380,8 +380,8 @@ impl InUse {
     }
 
     /// Counts an element of so many bytes.
-    pub(crate) fn element(ns: Arc<Netns>, bytes: u32) -> Self {
-        ns.stats.rx().take(bytes as usize);
+    pub(crate) fn element(ns: Arc<Netns>, bytes: usize) -> Self {
+        ns.stats.rx().take(bytes);
         Self {
             ns,
             bytes,
@@ -392,11 +392,10 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let bytes = self.bytes as usize;
         if self.is_ring {
-            self.ns.stats.tx().give_back(bytes);
+            self.ns.stats.tx().give_back(self.bytes);
         } else {
-            self.ns.stats.rx().give_back(bytes);
+            self.ns.stats.rx().give_back(self.bytes);
         }
     }
 }

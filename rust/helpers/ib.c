@@ -155,9 +155,13 @@ __rust_helper void rust_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union 
 	rdma_ah_set_grh(attr, dgid, flow_label, sgid_index, hop_limit, traffic_class);
 }
 
-/* Zeroed, contiguous, charged to the caller's memory group; quiet when there is none. */
-__rust_helper void *rust_helper_ib_alloc_pages(size_t size)
+/*
+ * Zeroed, contiguous; quiet when there is none. Charged to the caller's memory group, unless it is urgent: then it
+ * is not refused either as long as the system has any.
+ */
+__rust_helper void *rust_helper_ib_alloc_pages(size_t size, bool urgent)
 {
-	return alloc_pages_exact(size, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
-				       __GFP_NORETRY);
+	gfp_t how = urgent ? GFP_KERNEL : GFP_KERNEL_ACCOUNT | __GFP_NORETRY;
+
+	return alloc_pages_exact(size, how | __GFP_ZERO | __GFP_NOWARN);
 }

@@ -39,14 +39,25 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Allocates `len` bytes, rounded up to pages. May sleep; does not try hard.
+    /// Allocates `len` bytes, rounded up to pages, and charges them to the memory group of the caller. May sleep;
+    /// does not try hard.
     pub fn new(len: usize) -> Result<Self> {
+        Self::allocate(len, false)
+    }
+
+    /// The same, charged to nobody, and waiting for memory as long as there can be any: for up to eight pages, which
+    /// the system gives to whoever waits.
+    pub fn new_urgently(len: usize) -> Result<Self> {
+        Self::allocate(len, true)
+    }
+
+    fn allocate(len: usize, urgent: bool) -> Result<Self> {
         let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(EINVAL)?;
         if len == 0 {
             return Err(EINVAL);
         }
         // SAFETY: Any length may be asked for.
-        let start = unsafe { bindings::ib_alloc_pages(len) };
+        let start = unsafe { bindings::ib_alloc_pages(len, urgent) };
         // INVARIANT: Just allocated, and ours.
         Ok(Self {
             start: NonNull::new(start.cast()).ok_or(ENOMEM)?,

@@ -141,7 +141,7 @@ fn diag_if_large(sk: &Sk<SmcSocket>, len: usize) -> Option<Diag> {
 
 /// Free places in the send ring for at most `max` bytes; empty if it is full. The copy happens
 /// without the lock; [`commit_send`] has to follow if there are any. Sleeps if the connection has given back its
-/// ring: [`ENOBUFS`](kapi::errno::ENOBUFS) or [`ENOMEM`] if there is no memory for another one.
+/// ring: [`ENOMEM`] if there is no memory for one of any size.
 pub(crate) fn begin_send(sk: &Sk<SmcSocket>, max: usize) -> Result<(Arc<SendRing>, Spans)> {
     let max = u32::try_from(max).unwrap_or(u32::MAX);
     loop {

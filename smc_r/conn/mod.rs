@@ -186,6 +186,8 @@ pub(crate) struct Connection {
     overtaken_until: Option<u64>,
     pub(crate) token: ConnToken,
     ring: Option<ring::Ring>,
+    /// Of the ring that it began with, and would like to have.
+    ring_size: RmbeSize,
     element: OwnElement,
     peer: PeerBuffer,
     version: u8,
@@ -234,8 +236,12 @@ impl Connection {
 
     /// A connection ready to be installed in its socket.
     pub(crate) fn new(room: KBox<MaybeUninit<Self>>, parts: Parts) -> KBox<Self> {
-        let in_use = InUse::element(parts.group.ns.clone(), parts.element.size().bytes());
-        let ring = ring::Ring::new(parts.ring, &parts.group.ns, &parts.core);
+        let in_use = InUse::element(
+            parts.group.ns.clone(),
+            parts.element.size().bytes() as usize,
+        );
+        let ring_size = RmbeSize::for_buffer(parts.core.ring_size());
+        let ring = ring::Ring::new(parts.ring, &parts.group.ns);
         let this = Self {
             core: parts.core,
             group: parts.group,
@@ -245,6 +251,7 @@ impl Connection {
             overtaken_until: None,
             token: parts.token,
             ring: Some(ring),
+            ring_size,
             element: parts.element,
             peer: parts.peer,
             version: parts.version,

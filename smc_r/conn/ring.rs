@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The send ring of a connection. The group takes it back where nothing was sent for a while, and all of it has
-//! arrived; the next call that sends gets another one. Where the connection stands in it stays the same: rings are
-//! alike, and an empty one may be exchanged for any other.
+//! arrived; the next call that sends gets another one: rings are alike, and an empty one may be exchanged for any
+//! other, a smaller one as well where memory is short.
 
 use kapi::{errno::EPIPE, sock::Sk};
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::conn::{Conn, Events};
+use smc_proto::conn::Events;
 
 use super::{with, Connection};
 use crate::{
@@ -25,10 +25,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(pooled: PooledRing, ns: &Arc<Netns>, core: &Conn) -> Self {
+    pub(super) fn new(pooled: PooledRing, ns: &Arc<Netns>) -> Self {
+        let bytes = pooled.ring.len();
         Self {
             pooled,
-            _in_use: InUse::ring(ns.clone(), core.ring_size()),
+            _in_use: InUse::ring(ns.clone(), bytes),
         }
     }
 
@@ -79,11 +80,18 @@ impl Connection {
         if self.ring.is_some() || !same_way {
             return Some(ring);
         }
+        let len = u32::try_from(ring.ring.len()).unwrap_or(0);
+        if !self.core.set_ring_size(len) {
+            return Some(ring);
+        }
+        // Without a map for where it goes to, it stays where it is.
+        self.next = self.next.take().filter(|_| next_map.is_some());
         if let Some(next) = &mut self.next {
             next.ring = Some(ring.ring.clone());
             next.map = next_map;
         }
-        self.ring = Some(Ring::new(ring, &self.group.ns, &self.core));
+        self.ring = Some(Ring::new(ring, &self.group.ns));
+        self.ring_used = true;
         None
     }
 }
@@ -105,7 +113,11 @@ pub(crate) fn rest_ring(sk: &SocketRef) -> Held {
             return Held::Nothing;
         }
         let was_used = core::mem::replace(&mut connection.ring_used, false);
-        if was_used || connection.cut_off || connection.next.is_some() {
+        if connection.cut_off || connection.is_past() {
+            // It goes with the connection.
+            return Held::Nothing;
+        }
+        if was_used || connection.next.is_some() {
             return Held::InUse;
         }
         if !connection.core.is_ring_free() {
@@ -125,17 +137,26 @@ pub(crate) fn rest_ring(sk: &SocketRef) -> Held {
 /// sleeps.
 pub(super) fn take_ring(sk: &Sk<SmcSocket>) -> Result {
     loop {
-        let (group, link, next, len) = {
+        let (group, link, next, size) = {
             let guard = sk.conn.lock();
             let connection = guard.as_ref().ok_or(EPIPE)?;
             if connection.ring.is_some() {
                 return Ok(());
             }
+            if !connection.core.is_ring_free() {
+                // Never: there is nothing in a ring that is not there. Else no ring would ever do.
+                return Err(EPIPE);
+            }
             let next = connection.next.as_ref().map(|next| next.seat.clone());
-            let len = connection.core.ring_size();
-            (connection.group.clone(), connection.link.clone(), next, len)
+            let size = connection.ring_size;
+            (
+                connection.group.clone(),
+                connection.link.clone(),
+                next,
+                size,
+            )
         };
-        let ring = group.take_ring_again(&link, len)?;
+        let ring = group.take_ring_again(&link, size)?;
         let map = match &next {
             Some(next) => next.map_ring(&ring.ring).ok(),
             None => None,

@@ -264,8 +264,9 @@ impl Group {
         if ended {
             return;
         }
-        let rings = self.pools.lock().begin_trim();
+        let rings = self.rings.lock().take_idle();
         drop(rings);
+        self.pools.lock().begin_trim();
         self.trim_next(None);
     }
 
@@ -289,7 +290,9 @@ impl Group {
 
     /// Bytes of buffers that no connection uses; 0 if somebody looks at them at the moment. Does not sleep.
     pub(super) fn idle_bytes(&self) -> usize {
-        self.pools.try_lock().map_or(0, |pools| pools.idle_bytes())
+        let rmbs = self.pools.try_lock().map_or(0, |pools| pools.idle_bytes());
+        let rings = self.rings.try_lock().map_or(0, |rings| rings.idle_bytes());
+        rmbs + rings
     }
 
     pub(super) fn abort_users_of(&self, slot: PeerSlot) {

@@ -8,7 +8,7 @@
 //!
 //! * This file: the group, its links and its LLC engine.
 //! * [`groups`]: all groups, and the choice between them.
-//! * [`members`], [`table`], [`pools`]: connections and their buffers.
+//! * [`members`], [`table`], [`pools`], [`rings`]: connections and their buffers.
 //! * [`making`]: further links. [`moving`]: connections that go from one link to another.
 //! * [`upcalls`]: what links report. [`service`]: the work item.
 
@@ -83,13 +83,14 @@ pub(crate) use self::{
     groups::{FirstContact, Groups, ServerChoice},
     members::Buffers,
     moving::LinkSet,
-    pools::{GroupRmb, Known, OwnElement, PooledRing, Taken},
+    pools::{GroupRmb, Known, OwnElement, Taken},
+    rings::PooledRing,
     table::{ConnToken, MAX_CONNECTIONS}, //
 };
 use self::{
     making::{Maker, Task},
     pools::Pools,
-    rings::RingWatch,
+    rings::{RingWatch, Rings},
     service::{PortCheck, Service},
     table::Table, //
 };
@@ -149,6 +150,8 @@ pub(crate) struct Group {
     table: SpinLockBh<Table>,
     #[pin]
     pools: Mutex<Pools>,
+    #[pin]
+    rings: Mutex<Rings>,
     /// The rendezvous of the first contact, and those that wait for it or for an RMB.
     #[pin]
     waiters: SpinLockBh<Waiters>,
@@ -306,6 +309,7 @@ impl Group {
                 ),
                 table <- new_spinlock_bh!(table, "smc_connections"),
                 pools <- new_mutex!(Pools::new(), "smc_pools"),
+                rings <- new_mutex!(Rings::new(), "smc_rings"),
                 waiters <- new_spinlock_bh!(
                     Waiters { first: None, others: KVVec::new() },
                     "smc_waiters"
@@ -657,7 +661,8 @@ impl Group {
 
     /// Numbers for display.
     pub(crate) fn summary(&self) -> Summary {
-        let (rmb_bytes, ring_bytes) = self.pools.lock().bytes();
+        let rmb_bytes = self.pools.lock().bytes();
+        let ring_bytes = self.rings.lock().bytes();
         let guard = self.flow.lock();
         Summary {
             connections: guard.flow.connections(),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Buffers of a link group, kept registered: RMBs cut into elements, and send rings. A connection
-//! that ends gives its buffers back here, and the next one needs neither memory registration nor
-//! an exchange with the peer.
+//! RMBs of a link group, kept registered and cut into elements. A connection that ends gives its element back
+//! here, and the next one needs neither memory registration nor an exchange with the peer.
 
 use kapi::errno::{ENOBUFS, ENOTCONN};
 use kernel::{
@@ -22,10 +21,9 @@ use smc_proto::{
 };
 
 use crate::{
-    buffers::{RingMap, Rmb, RmbMr, SendRing},
+    buffers::{Rmb, RmbMr},
     group::Group,
     link::Link,
-    memory::Charge,
     netns::Netns, //
 };
 
@@ -37,12 +35,6 @@ const RMB_BYTES: u32 = 128 * 1024;
 
 /// How often that is doubled, as a group that grows needs more and more of them.
 const RMB_DOUBLINGS: usize = 3;
-
-/// Send rings that are kept for whoever needs one next.
-const MAX_IDLE_RINGS: usize = 64;
-
-/// As many bytes of these stay, although nobody has needed them for a while.
-const MIN_IDLE_BYTES: usize = 512 * 1024;
 
 /// What the peer knows of an RMB.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,23 +160,6 @@ impl OwnElement {
     }
 }
 
-/// A send ring, mapped for one of the group's links.
-pub(crate) struct PooledRing {
-    pub(crate) ring: Arc<SendRing>,
-    /// `None` if the link was on its way out.
-    pub(crate) map: Option<RingMap>,
-}
-
-impl PooledRing {
-    /// Makes it usable on a link. Sleeps.
-    pub(crate) fn map_for(&mut self, link: &Link) -> Result {
-        if !self.map.as_ref().is_some_and(|map| link.owns(map)) {
-            self.map = Some(link.map_ring(&self.ring)?);
-        }
-        Ok(())
-    }
-}
-
 struct Entry {
     rmb: Arc<GroupRmb>,
     /// The size that was asked for; its elements are smaller if memory was short.
@@ -206,11 +181,6 @@ enum Mark {
 /// The pools of one link group. Process context: under a mutex.
 pub(crate) struct Pools {
     rmbs: KVec<Entry>,
-    rings: KVec<PooledRing>,
-    /// The fewest that there were since [`Self::spare_rings`].
-    fewest_rings: usize,
-    /// Bytes of all send rings of the group, idle or not.
-    ring_bytes: usize,
     next_id: u16,
     /// The RMB that the peer is being asked to forget, one of those that are given back.
     trimming: Option<RmbId>,
@@ -229,9 +199,6 @@ impl Pools {
     pub(super) fn new() -> Self {
         Self {
             rmbs: KVec::new(),
-            rings: KVec::new(),
-            fewest_rings: 0,
-            ring_bytes: 0,
             next_id: 1,
             trimming: None,
         }
@@ -306,7 +273,9 @@ impl Pools {
     /// How many elements of `size` bytes the next RMB gets: no more than as many connections as the group takes
     /// can use.
     fn elements_to_add(&self, size: RmbeSize, max_connections: u16) -> u32 {
-        let same = self.rmbs.iter().filter(|entry| entry.wanted == size);
+        let same = self.rmbs.iter().filter(|entry| {
+            entry.wanted == size && matches!(entry.rmb.known(), Known::Yes | Known::Announced)
+        });
         let bytes = RMB_BYTES << same.clone().count().min(RMB_DOUBLINGS);
         let usable = |entry: &Entry| entry.elements.in_use() + entry.elements.available();
         let missing = u32::from(max_connections).saturating_sub(same.map(usable).sum());
@@ -412,22 +381,17 @@ impl Pools {
             .rmbs
             .iter()
             .filter(|entry| entry.is_idle() || entry.is_refused());
-        let rmbs: usize = idle.map(|entry| entry.rmb.memory.len()).sum();
-        bytes(&self.rings) + rmbs
+        idle.map(|entry| entry.rmb.memory.len()).sum()
     }
 
-    /// Begins to give back what no connection uses at the moment: takes out the send rings, and marks the RMBs.
-    pub(super) fn begin_trim(&mut self) -> KVec<PooledRing> {
+    /// Begins to give back what no connection uses at the moment: marks the RMBs.
+    pub(super) fn begin_trim(&mut self) {
         for entry in self.rmbs.iter_mut().filter(|entry| entry.is_idle()) {
             entry.mark = match entry.mark {
                 Mark::No if entry.rmb.used.load(Relaxed) == 0 => Mark::Unused,
                 _ => Mark::Due,
             };
         }
-        self.fewest_rings = 0;
-        let idle = core::mem::take(&mut self.rings);
-        self.rings_gone(&idle);
-        idle
     }
 
     /// The next RMB of those for the peer to forget, which gets no connections from now on, if it has forgotten the one
@@ -459,73 +423,9 @@ impl Pools {
             .retain(|entry| entry.rmb.id != id || !entry.elements.is_idle());
     }
 
-    /// A send ring of `len` bytes, from the pool if there is one; else it is made, if `charge` says that it may
-    /// be. Not mapped for any link. Sleeps.
-    pub(super) fn ring(
-        &mut self,
-        ns: &Netns,
-        len: usize,
-        charge: impl FnOnce() -> Result<Charge>,
-    ) -> Result<PooledRing> {
-        let place = self.rings.iter().position(|idle| idle.ring.len() == len);
-        if let Some(ring) = place.and_then(|place| self.rings.remove(place).ok()) {
-            self.fewest_rings = self.fewest_rings.min(self.rings.len());
-            ns.stats.tx().reused();
-            return Ok(ring);
-        }
-        let ring = SendRing::new(charge()?, len)?;
-        ns.stats.tx().allocated();
-        self.ring_bytes += len;
-        Ok(PooledRing { ring, map: None })
-    }
-
-    /// Takes out the send rings that nobody has needed since the last time, but for a few.
-    pub(super) fn spare_rings(&mut self) -> KVec<PooledRing> {
-        let mut spare = KVec::new();
-        for _ in 0..self.fewest_rings {
-            // Without memory for the list, the others stay.
-            if !self.has_spare_rings() || spare.reserve(1, GFP_KERNEL).is_err() {
-                break;
-            }
-            let _ = self
-                .rings
-                .pop()
-                .map(|ring| spare.push_within_capacity(ring));
-        }
-        self.fewest_rings = self.rings.len();
-        self.rings_gone(&spare);
-        spare
-    }
-
-    /// Whether there are idle send rings that may go with time.
-    pub(super) fn has_spare_rings(&self) -> bool {
-        bytes(&self.rings) > MIN_IDLE_BYTES
-    }
-
-    /// The group does not have these any more.
-    fn rings_gone(&mut self, rings: &[PooledRing]) {
-        self.ring_bytes = self.ring_bytes.saturating_sub(bytes(rings));
-    }
-
-    /// Takes a send ring back: for later, if the device does not read from it any more, or for good;
-    /// then its mapping outlives what is on its way.
-    pub(super) fn give_back_ring(&mut self, ring: PooledRing, quiet: bool) {
-        let len = ring.ring.len();
-        if quiet && self.rings.len() < MAX_IDLE_RINGS {
-            // Without memory for the list, the ring is freed.
-            if self.rings.push(ring, GFP_KERNEL).is_ok() {
-                return;
-            }
-        }
-        self.ring_bytes = self.ring_bytes.saturating_sub(len);
-    }
-
-    /// Bytes of RMBs, and of send rings.
-    pub(crate) fn bytes(&self) -> (usize, usize) {
-        (
-            self.rmbs.iter().map(|entry| entry.rmb.memory.len()).sum(),
-            self.ring_bytes,
-        )
+    /// Bytes of all RMBs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rmbs.iter().map(|entry| entry.rmb.memory.len()).sum()
     }
 }
 
@@ -554,11 +454,6 @@ impl Entry {
             offset,
         })
     }
-}
-
-/// Of these send rings.
-fn bytes(rings: &[PooledRing]) -> usize {
-    rings.iter().map(|idle| idle.ring.len()).sum()
 }
 
 /// Memory for an RMB of up to `count` elements, of a smaller size if need be. Sleeps.

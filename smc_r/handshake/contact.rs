@@ -246,7 +246,7 @@ impl Handshake {
         };
         let mut size = RmbeSize::for_buffer(wanted);
         loop {
-            match (group.take_ring(link, size.bytes()), size.smaller()) {
+            match (group.take_ring(link, size), size.smaller()) {
                 (Err(_), Some(smaller)) => {
                     self.sk.ns.stats.tx().downgraded();
                     size = smaller;

@@ -311,6 +311,7 @@ pub struct Conn {
     chunk: u32,
     /// What is worth a transmit while another is in flight.
     worth: u32,
+    max_transmit: u32,
 
     tx: Tx,
     /// The transmit that can still be taken back.
@@ -393,18 +394,23 @@ const MAX_CHUNK: u32 = 256 * 1024;
 /// reads or writes one of them while the other is on its way.
 const WHOLE: u32 = 64 * 1024;
 
+/// Most bytes of one transmit, and what is worth one while another is in flight.
+fn amounts(ring: Geometry, peer: Geometry, max_transmit: u32) -> (u32, u32) {
+    let capacity = ring.capacity().min(peer.capacity());
+    let mut chunk = capacity.min(WHOLE.max(capacity / 2).min(MAX_CHUNK));
+    if max_transmit > 0 {
+        chunk = chunk.min(max_transmit);
+    }
+    (chunk, (capacity / 4).max(1).min(chunk))
+}
+
 impl Conn {
     /// A connection just established. `None` if an element has no room for data.
     pub fn new(params: &Params) -> Option<Conn> {
         let ring = Geometry::new(params.send_ring, 0)?;
         let peer = Geometry::new(params.peer_element, params.base)?;
         let own = Geometry::new(params.element, params.base)?;
-        let capacity = ring.capacity().min(peer.capacity());
-        let mut chunk = capacity.min(WHOLE.max(capacity / 2).min(MAX_CHUNK));
-        if params.max_transmit > 0 {
-            chunk = chunk.min(params.max_transmit);
-        }
-        let worth = (capacity / 4).max(1).min(chunk);
+        let (chunk, worth) = amounts(ring, peer, params.max_transmit);
         let tx = Tx {
             state: State::Active,
             seq: 0,
@@ -434,6 +440,7 @@ impl Conn {
             recv_limit: own.capacity(),
             chunk,
             worth,
+            max_transmit: params.max_transmit,
             tx,
             before: tx,
             undo: None,

@@ -3,6 +3,7 @@
 //! The sending direction: the application's bytes, and what to post (RFC 7609, 4.5 and 4.7).
 
 use super::{
+    amounts,
     flight::{
         Record,
         MAX_IN_FLIGHT, //
@@ -22,6 +23,7 @@ use crate::{
     },
     cursor::{
         amount,
+        Geometry,
         Position, //
     },
     ring::Spans, //
@@ -115,7 +117,7 @@ impl Conn {
     /// room, the next place comes when less is there than that.
     pub fn set_send_limit(&mut self, bytes: u32) -> Events {
         let free = self.ring_free();
-        self.send_limit = bytes.min(self.ring.capacity()).max(1);
+        self.send_limit = bytes.max(1);
         // What was posted without a completion may be all that a writer waits for now.
         self.sync_sent();
         Events {
@@ -210,6 +212,34 @@ impl Conn {
     /// Size of the send ring in bytes.
     pub fn ring_size(&self) -> u32 {
         self.ring.size()
+    }
+
+    /// Goes on with a send ring of another size. False, with nothing done, if [the present one](Conn::is_ring_free)
+    /// is not free, or if that is no size.
+    #[must_use]
+    pub fn set_ring_size(&mut self, bytes: u32) -> bool {
+        if bytes == self.ring.size() {
+            return true;
+        }
+        let Some(ring) = Geometry::new(bytes, 0).filter(|_| self.is_ring_free()) else {
+            return false;
+        };
+        let place = Position {
+            cursor: ring.start(),
+            ..self.committed
+        };
+        self.ring = ring;
+        self.undo = None;
+        self.committed = place;
+        self.confirmed = place;
+        self.tx.written = place;
+        (self.chunk, self.worth) = amounts(ring, self.peer, self.max_transmit);
+        true
+    }
+
+    /// How much of the send ring may be used.
+    fn room(&self) -> u32 {
+        self.send_limit.min(self.ring.capacity())
     }
 
     /// Where the application's next bytes go: free pieces of the send ring, `max` bytes at most.
@@ -419,7 +449,7 @@ impl Conn {
 
     /// How much room in the send ring a waiting call is told of.
     pub(super) fn room_worth(&self) -> u32 {
-        (self.send_limit / 4).max(1)
+        (self.room() / 4).max(1)
     }
 
     /// Whether the peer has to hear now of urgent data that cannot be written yet.
@@ -438,7 +468,7 @@ impl Conn {
     #[inline]
     pub(super) fn ring_free(&self) -> u32 {
         let used = self.committed.since(self.confirmed);
-        self.send_limit.saturating_sub(used)
+        self.room().saturating_sub(used)
     }
 
     /// Makes a transmit of the plan.

@@ -491,6 +491,39 @@ fn a_ring_is_free_when_all_of_it_is_confirmed() {
     assert!(rig.conn.is_ring_free());
 }
 
+#[test]
+fn a_free_ring_may_get_another_size() {
+    let mut rig = Rig::new(4096, 0);
+    let _ = rig.data(0);
+    rig.send(10);
+    let t = rig.post();
+    assert!(!rig.conn.set_ring_size(1024), "it is not free");
+    rig.conn.sync_sent();
+    let s = rig.post();
+    let _ = rig.sent(&s);
+    assert_eq!((t.signal, rig.conn.ring_size()), (false, 4096));
+    assert!(!rig.conn.set_ring_size(0), "no size");
+    assert!(rig.conn.set_ring_size(1024));
+    assert_eq!((rig.conn.ring_size(), rig.conn.send_space()), (1024, 1024));
+    // The first byte of the new ring goes behind the last one in the peer's element.
+    rig.send(20);
+    let t = rig.post();
+    let write = t.writes()[0];
+    assert_eq!((write.from, write.to, write.len), (0, 10, 20));
+    rig.conn.sync_sent();
+    if !t.signal {
+        let s = rig.post();
+        let _ = rig.sent(&s);
+    } else {
+        let _ = rig.sent(&t);
+    }
+    // What a program has limited stays so when the ring is large again.
+    let _ = rig.conn.set_send_limit(2000);
+    assert_eq!(rig.conn.send_space(), 1024);
+    assert!(rig.conn.set_ring_size(4096));
+    assert_eq!(rig.conn.send_space(), 2000);
+}
+
 /// One who asks and hears, and has nothing to say for a while, has posted things of which nobody
 /// learns that they are done, unless he asks.
 #[test]

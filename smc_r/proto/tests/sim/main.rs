@@ -130,6 +130,28 @@ fn receive_limits() {
     });
 }
 
+/// The ring of a connection that has rested may come back smaller, and be larger again after that.
+#[test]
+fn ring_sizes() {
+    let runs = 2000;
+    let well = run("ring_sizes", runs, |seed| {
+        life(seed, 13, |c, _| c.ring_changes = true)
+    });
+    if number("SMC_SEED").is_none() && number("SMC_RUNS").is_none() {
+        assert_eq!(well, runs, "nothing can go wrong without a reason");
+    }
+    expect_seen(&[], &[], &[], &["a ring of another size", "B", "P", "U"]);
+    run("ring_sizes, rough", 2000, |seed| {
+        life(seed, 14, |c, rng| {
+            c.ring_changes = true;
+            c.failover = true;
+            c.several = rng.percent(50);
+            c.early_close = rng.percent(50);
+            c.abort = rng.percent(20);
+        })
+    });
+}
+
 #[test]
 fn early_close() {
     run("early_close", 2000, |seed| {

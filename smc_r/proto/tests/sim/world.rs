@@ -68,6 +68,8 @@ pub struct Config {
     pub hasty_timers: bool,
     /// Applications change how much they want to have unread.
     pub limits: bool,
+    /// Free send rings are exchanged for smaller ones and back.
+    pub ring_changes: bool,
     /// Applications move as much as they can at a time.
     pub greedy: bool,
     pub steps: u32,
@@ -95,6 +97,7 @@ impl Config {
             death: false,
             hasty_timers: false,
             limits: false,
+            ring_changes: false,
             greedy: false,
             steps: rng.size(20, 600),
         }
@@ -140,6 +143,8 @@ struct Wire {
 pub struct Host {
     pub conn: Conn,
     ring: Vec<u8>,
+    /// The place whose byte is the first of the ring.
+    ring_base: u64,
     element: Vec<u8>,
     no_slot: bool,
     timer: Option<(Timer, u64)>,
@@ -233,6 +238,7 @@ impl World {
             Host {
                 conn,
                 ring: vec![0; config.ring[i] as usize],
+                ring_base: 0,
                 element: vec![0; config.element[i] as usize],
                 no_slot: false,
                 timer: None,
@@ -307,9 +313,18 @@ impl World {
             host.element.fill(0xdd);
         }
         if host.conn.is_ring_free() && host.accepted > 0 {
-            // Another ring takes its place.
+            // Another ring takes its place, at times of another size, as where memory is short.
             host.ring.fill(0xdd);
             self.seen.flags.insert("another ring");
+            if self.config.ring_changes && self.rng.percent(20) {
+                let size = (self.config.ring[i] >> self.rng.below(3)).max(1);
+                assert!(host.conn.set_ring_size(size));
+                if size as usize != host.ring.len() {
+                    host.ring = vec![0xdd; size as usize];
+                    host.ring_base = host.accepted;
+                    self.seen.flags.insert("a ring of another size");
+                }
+            }
         }
         if host.conn.reset_tcp() && !host.tcp_reset_sent {
             host.tcp_reset_sent = true;
@@ -344,7 +359,8 @@ impl World {
     }
 
     fn transmit(&mut self, i: usize, t: Transmit) {
-        let ring = u64::from(self.config.ring[i]);
+        let ring = self.hosts[i].ring.len() as u64;
+        let base = self.hosts[i].ring_base;
         let element = self.config.element[1 - i];
         let capacity = u64::from(element - self.config.base);
         let len = u64::from(t.data_len());
@@ -353,14 +369,14 @@ impl World {
         if let Some(w) = t.writes().first() {
             // The only place within the last ring full of accepted bytes that has this offset.
             let h = &self.hosts[i];
-            let low = h.accepted.saturating_sub(ring);
-            let behind = (u64::from(w.from) + ring - low % ring) % ring;
+            let low = h.accepted.saturating_sub(ring).max(base);
+            let behind = (u64::from(w.from) + ring - (low - base) % ring) % ring;
             start = low + behind;
             assert!(start + len <= h.accepted, "bytes posted that nobody gave");
         }
         let mut place = start;
         for w in t.writes() {
-            assert_eq!(u64::from(w.from), place % ring);
+            assert_eq!(u64::from(w.from), (place - base) % ring);
             assert_eq!(
                 u64::from(w.to),
                 u64::from(self.config.base) + place % capacity
@@ -440,8 +456,8 @@ impl World {
         let h = &self.hosts[i];
         let c = &h.conn;
         assert!(c.readable() <= self.config.element[i] - self.config.base);
-        assert!(c.send_unsent() <= self.config.ring[i]);
-        assert!(c.send_space() <= self.config.ring[i]);
+        assert!(c.send_unsent() as usize <= h.ring.len());
+        assert!(c.send_space() as usize <= h.ring.len());
         let next = self.consumed(i);
         if h.reading.is_none() && !h.closed {
             let at_mark = |p| p == h.read || (p > h.read && p < next);
@@ -660,7 +676,8 @@ impl World {
             self.hosts[i].close_confirmed |= p.transmit.cdc.state_flags.closed;
             for w in 0..u64::from(p.transmit.data_len()) {
                 let place = p.start + w;
-                let offset = (place % u64::from(self.config.ring[i])) as usize;
+                let h = &self.hosts[i];
+                let offset = ((place - h.ring_base) % h.ring.len() as u64) as usize;
                 assert_eq!(
                     self.hosts[i].ring[offset],
                     byte(i, place),
