@@ -155,13 +155,26 @@ __rust_helper void rust_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union 
 	rdma_ah_set_grh(attr, dgid, flow_label, sgid_index, hop_limit, traffic_class);
 }
 
+/* What has to be left of a memory group, in bytes: without any, its TCP would have a program killed. */
+#define IB_SPARE 65536
+
 /*
  * Zeroed, contiguous; quiet when there is none. Charged to the caller's memory group, unless it is urgent: then it
  * is not refused either as long as the system has any.
  */
 __rust_helper void *rust_helper_ib_alloc_pages(size_t size, bool urgent)
 {
-	gfp_t how = urgent ? GFP_KERNEL : GFP_KERNEL_ACCOUNT | __GFP_NORETRY;
+	gfp_t how = (urgent ? GFP_KERNEL : GFP_KERNEL_ACCOUNT | __GFP_NORETRY) | __GFP_NOWARN;
+	void *pages = alloc_pages_exact(size, how | __GFP_ZERO);
+	void *spare;
 
-	return alloc_pages_exact(size, how | __GFP_ZERO | __GFP_NOWARN);
+	if (!pages || urgent)
+		return pages;
+	spare = alloc_pages_exact(IB_SPARE, how);
+	if (!spare) {
+		free_pages_exact(pages, size);
+		return NULL;
+	}
+	free_pages_exact(spare, IB_SPARE);
+	return pages;
 }

@@ -6,6 +6,7 @@
 #include <linux/poll.h>
 #include <linux/skbuff.h>
 #include <linux/sock_diag.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/tcp.h>
 #include <linux/wait.h>
@@ -604,4 +605,15 @@ __rust_helper bool rust_helper_sk_in_cgroup(struct sock *sk, u64 id)
 			return true;
 #endif
 	return false;
+}
+
+/* What the task allocates is charged to the memory group of the sock from now on; gives whom it was charged to. */
+__rust_helper struct mem_cgroup *rust_helper_memory_group_enter(const struct sock *sk)
+{
+	return set_active_memcg(mem_cgroup_from_sk(sk));
+}
+
+__rust_helper void rust_helper_memory_group_leave(struct mem_cgroup *before)
+{
+	set_active_memcg(before);
 }

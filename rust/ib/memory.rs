@@ -39,8 +39,8 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Allocates `len` bytes, rounded up to pages, and charges them to the memory group of the caller. May sleep;
-    /// does not try hard.
+    /// Allocates `len` bytes, rounded up to pages, and charges them to the memory group of the caller, which is not
+    /// used up. May sleep; does not try hard.
     pub fn new(len: usize) -> Result<Self> {
         Self::allocate(len, false)
     }

@@ -365,6 +365,17 @@ impl<T: Socket> Sk<T> {
         unsafe { (*self.extra.get()).assume_init_ref() }
     }
 
+    /// Charges what `action` allocates, as far as it is charged to anybody, to the memory group (memcg) of the
+    /// program that has made the socket. Process context.
+    pub fn charged<R>(&self, action: impl FnOnce() -> R) -> R {
+        // SAFETY: The sock holds a reference to its memory group, and lives as long as `self`.
+        let before = unsafe { bindings::memory_group_enter(self.as_ptr()) };
+        let result = action();
+        // SAFETY: In the same task; whoever charged to `before` keeps it until it has been left in turn.
+        unsafe { bindings::memory_group_leave(before) };
+        result
+    }
+
     /// Makes a socket of the same kind as this one, which listens; it has no file until accepted.
     pub fn child<E>(&self, init: impl PinInit<T, E>) -> Result<ARef<Self>>
     where

@@ -185,9 +185,18 @@ impl Handshake {
         self.equip(draft)
     }
 
-    /// Gets element and send ring. `None`: wait for the peer's word on a new RMB.
-    #[inline(never)]
+    /// Gets element and send ring, at the expense of the program: of the one that listens where none has accepted
+    /// the connection yet. `None`: wait for the peer's word on a new RMB.
     fn equip(self: &Arc<Self>, draft: &mut Draft) -> Option<Contact> {
+        let listener = self.listener.as_ref().and_then(|listener| listener.owner());
+        match listener {
+            Some(owner) => owner.charged(|| self.equip_now(draft)),
+            None => self.sk.charged(|| self.equip_now(draft)),
+        }
+    }
+
+    #[inline(never)]
+    fn equip_now(self: &Arc<Self>, draft: &mut Draft) -> Option<Contact> {
         let (Some((group, first)), Some(link), Some(token)) =
             (draft.group.clone(), draft.link.clone(), draft.token)
         else {

@@ -148,6 +148,11 @@ impl Listener {
         )
     }
 
+    /// The socket that listens, until it is closed.
+    pub(crate) fn owner(&self) -> Option<SocketRef> {
+        self.owner.lock().clone()
+    }
+
     /// The inner socket has a connection, or there is room for one again. Softirq.
     pub(crate) fn kick(self: &Arc<Self>) {
         if let Some(owner) = self.owner.lock().as_ref() {
