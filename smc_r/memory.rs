@@ -164,7 +164,10 @@ impl Netns {
     /// How many bytes of buffers there may be: of this namespace, and of all.
     fn memory_limits(&self) -> (usize, usize) {
         let own = self.memory_limit();
-        (own, NETNS.get(Net::init()).map_or(own, |ns| ns.memory_limit()))
+        (
+            own,
+            NETNS.get(Net::init()).map_or(own, |ns| ns.memory_limit()),
+        )
     }
 
     /// How many bytes of buffers the namespace may have.

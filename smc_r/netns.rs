@@ -274,7 +274,9 @@ impl Netns {
             let Mac([a, b, c, d, e, f]) = self.shared.devices.first_mac()?;
             let new = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
             // Several connections may be the first.
-            self.mac.cmpxchg(0, new, Relaxed).map_or_else(|set| set, |_| new)
+            self.mac
+                .cmpxchg(0, new, Relaxed)
+                .map_or_else(|set| set, |_| new)
         } else {
             known
         };
