@@ -30,7 +30,14 @@ SEED = int(os.environ.get("SMC_TEST_SEED") or 7609)
 BOUND = 60
 # The end of a connection that was cut off, as either side may see it.
 CUT = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ETIMEDOUT, errno.ENOTCONN}
+BLOCK = bytes((i * 7 + (i >> 8)) & 255 for i in range(65521)) * 3
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def pattern(place, length):
+    """What a stream has there, up to 128 KiB of it."""
+    start = place % 65521
+    return BLOCK[start:start + length]
 
 
 def stacks(process):
