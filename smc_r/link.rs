@@ -203,6 +203,15 @@ impl Link {
         }
     }
 
+    /// Nothing is posted or reported any more when this returns. [`Link::shutdown`] has to follow. Sleeps,
+    /// but does not wait for the device to let go of the queue pair, which takes one of rxe up to 3 seconds
+    /// when its carrier is gone.
+    pub(crate) fn stop(&self) {
+        if let Some(transport) = self.transport.as_ref() {
+            transport.stop();
+        }
+    }
+
     /// Ends the link: nothing is posted or reported any more when this returns. Sleeps.
     pub(crate) fn shutdown(&self) {
         if let Some(transport) = self.transport.as_ref() {

@@ -126,6 +126,8 @@ struct Objects {
     cq: Cq,
     regions: KVec<Option<Arc<Region>>>,
     pd: Arc<Pd>,
+    /// What was posted has completed, and nothing is any more.
+    stopped: bool,
 }
 
 /// What completions need.
@@ -288,6 +290,7 @@ impl<H: Handler> Connection<H> {
             cq,
             regions: KVec::new(),
             pd,
+            stopped: false,
         });
         Ok(this)
     }
@@ -549,21 +552,34 @@ impl<H: Handler> Connection<H> {
         self.queue.lock().fail();
     }
 
+    /// Has what is in flight complete. When this returns, nothing comes in any more, and of what was sent
+    /// nothing is reported but, by [`Self::shutdown`], what has no completion of its own. That has to follow,
+    /// and may take seconds: rxe lets go of a queue pair only when its packets are gone, of which some may
+    /// wait for an address. May sleep; not to be called by the handler.
+    pub fn stop(&self) {
+        self.queue.lock().close();
+        let mut guard = self.objects.lock();
+        if let Some(objects) = (*guard).as_mut().filter(|objects| !objects.stopped) {
+            objects.qp.drain();
+            objects.stopped = true;
+        }
+    }
+
     /// Ends the connection: what is in flight completes, then everything is taken from the
     /// device, and the handler is dropped. Nothing is called after this returns. May sleep; not
     /// to be called by the handler. When called again, waits for the first call.
     pub fn shutdown(&self) {
-        self.queue.lock().close();
+        self.stop();
         let mut guard = self.objects.lock();
         let Some(objects) = guard.take() else {
             return;
         };
-        objects.qp.drain();
         let Objects {
             qp,
             cq,
             regions,
             pd,
+            stopped: _,
         } = objects;
         drop(qp);
         drop(cq);

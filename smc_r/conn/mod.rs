@@ -623,7 +623,7 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         link_failed(sk);
     } else if !group.is_link_up(&link) {
         // Whatever was posted has completed then.
-        link.shutdown();
+        link.stop();
         leave(sk, &link);
     }
     // What happened to TCP in the meantime was told to the rendezvous, which is over. Not while a
@@ -731,7 +731,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
         if group.is_over() || group.is_link_up(&link) {
             return;
         }
-        link.shutdown();
+        link.stop();
         from = link;
     }
 }

@@ -122,7 +122,7 @@ impl Group {
         // One that was to go as well, and now stays, is where the peer's connections go.
         self.seal_links();
         // Whatever was posted has completed then, and what came in was handed on.
-        link.shutdown();
+        link.stop();
         self.for_each_connection(|sk| conn::leave(sk, &link));
     }
 

@@ -203,6 +203,11 @@ pub(crate) trait Transport: Send + Sync {
     /// the latest by `shutdown`, which must follow.
     fn fail(&self);
 
+    /// The same, and chains in flight have completed when it returns: no upcall follows, but for chains that
+    /// are [`quiet`](Chain::quiet) and are given up by `shutdown`. May sleep, though not for as long as that,
+    /// which waits for the device to let go of what it has.
+    fn stop(&self);
+
     /// Ends the transport and gives up all that it holds of its device: queues, maps and keys of
     /// buffers, and its `Upcalls`. Chains in flight are given up before it returns, and no upcall
     /// follows. May sleep. Any number of calls is fine; all wait for the end.

@@ -317,6 +317,11 @@ impl Transport for Rc {
         self.connection.fail();
     }
 
+    fn stop(&self) {
+        self.connection.fail();
+        self.connection.stop();
+    }
+
     fn shutdown(&self) {
         self.progress.store(GONE, Ordering::Release);
         self.connection.shutdown();
