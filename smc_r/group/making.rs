@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Further links of a group: what the LLC engine asks for is made and connected here, by a work item of
-//! its own, so that timers and failures need not wait for it.
+//! its own, so that timers and failures need not wait for it. Another one takes apart what is gone.
 
 use kapi::{
     errno::{ENOTCONN, ESTALE},
@@ -43,6 +43,15 @@ impl workqueue::Handler<Arc<Group>> for Maker {
                 None => return,
             }
         }
+    }
+}
+
+/// Tag type: the work item that shuts down links that are gone. A device may take seconds for that.
+pub(super) struct Breaker;
+
+impl workqueue::Handler<Arc<Group>> for Breaker {
+    fn run(group: Arc<Group>) {
+        group.shut_down_gone();
     }
 }
 
@@ -213,11 +222,34 @@ impl Group {
             .places
             .get_mut(place.get())
             .and_then(Option::take);
-        if let Some(link) = link {
+        if let Some(link) = &link {
             self.ns.shared.groups.note_link();
-            link.shutdown();
+            link.stop();
         }
         self.flow.lock().forget_keys(place);
+        // Not later: to give up a key waits for a shutdown that is under way.
         self.pools.lock().drop_link(place);
+        if let Some(link) = link {
+            let place = place.get();
+            let before = {
+                let mut links = self.links.lock();
+                links.gone.get_mut(place).and_then(|gone| gone.replace(link))
+            };
+            if let Some(before) = before {
+                before.shutdown();
+            }
+            self.breaker.rearm(self.ns.queue(), self.clone(), 0);
+        }
+    }
+
+    /// Shuts down links that are gone.
+    pub(super) fn shut_down_gone(&self) {
+        loop {
+            let link = self.links.lock().gone.iter_mut().find_map(Option::take);
+            match link {
+                Some(link) => link.shutdown(),
+                None => return,
+            }
+        }
     }
 }

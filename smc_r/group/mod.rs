@@ -88,7 +88,7 @@ pub(crate) use self::{
     table::{ConnToken, MAX_CONNECTIONS}, //
 };
 use self::{
-    making::{Maker, Task},
+    making::{Breaker, Maker, Task},
     pools::Pools,
     rings::{RingWatch, Rings},
     service::{PortCheck, Service},
@@ -119,6 +119,8 @@ struct Links {
     places: [Option<Arc<Link>>; MAX_LINKS],
     /// What the LLC engine wants made or connected. What it asks for next makes that void.
     task: Option<Task>,
+    /// Those that are gone, and have yet to be shut down.
+    gone: [Option<Arc<Link>>; MAX_LINKS],
 }
 
 /// A link group.
@@ -161,6 +163,8 @@ pub(crate) struct Group {
     port_check: DelayedWork<Arc<Group>, PortCheck>,
     #[pin]
     maker: DelayedWork<Arc<Group>, Maker>,
+    #[pin]
+    breaker: DelayedWork<Arc<Group>, Breaker>,
     #[pin]
     ring_watch: DelayedWork<Arc<Group>, RingWatch>,
     /// LLC messages wait for a send slot.
@@ -304,7 +308,11 @@ impl Group {
                     "smc_flow"
                 ),
                 links <- new_spinlock_bh!(
-                    Links { places: [const { None }; MAX_LINKS], task: None },
+                    Links {
+                        places: [const { None }; MAX_LINKS],
+                        task: None,
+                        gone: [const { None }; MAX_LINKS],
+                    },
                     "smc_links"
                 ),
                 table <- new_spinlock_bh!(table, "smc_connections"),
@@ -317,6 +325,7 @@ impl Group {
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
                 maker <- new_delayed_work!("smc_link_maker"),
+                breaker <- new_delayed_work!("smc_link_breaker"),
                 ring_watch <- new_delayed_work!("smc_ring_watch"),
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),

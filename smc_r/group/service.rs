@@ -308,6 +308,7 @@ impl Group {
                 link.shutdown();
             }
         }
+        self.shut_down_gone();
         self.ns.shared.groups.note_link();
         self.first_contact_lost();
         self.wake_waiters();
