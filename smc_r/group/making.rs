@@ -233,7 +233,10 @@ impl Group {
             let place = place.get();
             let before = {
                 let mut links = self.links.lock();
-                links.gone.get_mut(place).and_then(|gone| gone.replace(link))
+                links
+                    .gone
+                    .get_mut(place)
+                    .and_then(|gone| gone.replace(link))
             };
             if let Some(before) = before {
                 before.shutdown();
