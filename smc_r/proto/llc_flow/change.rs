@@ -47,7 +47,7 @@ use crate::{
         RTokenPair,
         Reject, //
     },
-    timer::Time,
+    timer::{Millis, Time},
     wire::{
         Gid,
         LinkNum,
@@ -156,6 +156,9 @@ impl Keys {
 
 /// Keys in one continuation.
 const PAIRS: u8 = 2;
+
+/// How often the pause before a further link is tried again is doubled.
+const MOST_DOUBLINGS: u32 = 4;
 
 impl From<&AddLink> for Option<LinkEnd> {
     fn from(message: &AddLink) -> Self {
@@ -381,6 +384,7 @@ impl Flow {
         }
         self.add_wanted = false;
         self.add_after = None;
+        self.unfinished = false;
         if self.several && self.has_room() {
             self.begin_add(now);
         }
@@ -532,11 +536,24 @@ impl Flow {
         if self.phase != Phase::Active || !self.several || self.max_links < 2 {
             return;
         }
-        if !self.lacks_redundancy() {
-            self.retry_at = None;
-        } else if self.retry_at.is_none() && self.adding().is_none() {
-            self.retry_at = Some(now.after(self.params.timing.link_retry));
+        match self.retry_pause() {
+            None => self.retry_at = None,
+            Some(pause) if self.retry_at.is_none() && self.adding().is_none() => {
+                self.retry_at = Some(now.after(pause));
+            }
+            Some(_) => {}
         }
+    }
+
+    /// When to look for another link again. With two of them, one more is worth less than it costs: connections
+    /// wait while it is tried. So what fails again and again is tried less and less often.
+    fn retry_pause(&self) -> Option<Millis> {
+        let pause = self.params.timing.link_retry;
+        if self.lacks_redundancy() {
+            return Some(pause);
+        }
+        let again = u32::from(self.failures.saturating_sub(1)).min(MOST_DOUBLINGS);
+        (self.unfinished && self.has_room()).then(|| pause.saturating_mul(1 << again))
     }
 }
 
@@ -888,6 +905,7 @@ impl Flow {
             self.send(at, &reply, None);
         }
         self.change = None;
+        self.failures = 0;
         self.event(Event::LinkUp(at));
         if self.is_server() {
             // Others may follow, as long as there are ports.
@@ -936,6 +954,10 @@ impl Flow {
         self.drop_new(change, step != Adding::Make);
         if step != Adding::Make {
             self.unmake(change.number, reason, now);
+        }
+        if self.is_server() && reason == DeleteReason::PATH_LOST {
+            self.unfinished = true;
+            self.failures = self.failures.saturating_add(1);
         }
         self.go_on(now);
     }

@@ -853,6 +853,7 @@ impl Flow {
         self.drains = 0;
         self.rest = None;
         self.retry_at = None;
+        self.unfinished = false;
         self.port_came = false;
         self.requested = None;
         self.idle_since = None;

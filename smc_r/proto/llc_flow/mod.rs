@@ -479,6 +479,10 @@ pub struct Flow {
     /// But not before then.
     add_after: Option<Time>,
     retry_at: Option<Time>,
+    /// Server: a link for which both sides have a port could not be used.
+    unfinished: bool,
+    /// How many did so in a row.
+    failures: u8,
     /// A port appeared while a link was being added, which may not have found it.
     port_came: bool,
     /// Server of version 2: the client asked for a link on this one, and starts nothing of its own before it has
@@ -533,6 +537,8 @@ impl Flow {
             add_on_spare: false,
             add_after: None,
             retry_at: None,
+            unfinished: false,
+            failures: 0,
             port_came: false,
             requested: None,
             attempts: 0,

@@ -133,6 +133,29 @@ fn up_to_eight_links() {
 }
 
 #[test]
+fn a_third_link_that_fails_is_tried_again() {
+    let mut world = settled(Setup {
+        max_links: [3, 3],
+        ports: [3, 3],
+        ..Setup::TWO
+    });
+    assert_eq!(world.up(0).len(), 3, "{:#?}", world.log);
+    world.silent = Some(2);
+    world.run_until(2 * LONG);
+    checked(&mut world);
+    // Given up, and tried in vain.
+    assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
+    let number = world.hosts[0].ups;
+    world.silent = None;
+    // A minute, twice as long, and so on.
+    let until = world.now + 20 * 60_000;
+    world.run_until(until);
+    checked(&mut world);
+    assert_eq!(world.up(0).len(), 3, "{:#?}", world.log);
+    assert_eq!(world.hosts[0].ups, number + 1);
+}
+
+#[test]
 fn version_two_stops_at_three_links() {
     let world = settled(Setup {
         v2: true,

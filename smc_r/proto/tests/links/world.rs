@@ -187,6 +187,8 @@ pub struct World {
     pub now: u64,
     next_qp: u32,
     lose: usize,
+    /// A port whose cable carries nothing, of which nobody is told.
+    pub silent: Option<usize>,
     /// What is done to each LLC message on its way.
     pub change: fn(&mut [u8]),
     pub steps: usize,
@@ -288,6 +290,7 @@ impl World {
             now: 1_000,
             next_qp: 0x10,
             lose: 0,
+            silent: None,
             change: |_| (),
             steps: 0,
             broken_seals: 0,
@@ -730,7 +733,9 @@ impl World {
             }
         };
         if let Some(link) = target {
-            if self.lose > 0 {
+            if self.silent == Some(port) {
+                // Its sender believes otherwise.
+            } else if self.lose > 0 {
                 self.lose -= 1;
             } else {
                 (self.change)(&mut bytes);
