@@ -155,8 +155,22 @@ __rust_helper void rust_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union 
 	rdma_ah_set_grh(attr, dgid, flow_label, sgid_index, hop_limit, traffic_class);
 }
 
-/* What has to be left of a memory group, in bytes: without any, its TCP would have a program killed. */
-#define IB_SPARE 65536
+/* Pages that have to be left of a memory group: without any, its TCP would have a program killed. */
+#define IB_SPARE 16
+
+static bool ib_has_spare(gfp_t how)
+{
+	struct page *pages[IB_SPARE];
+	int n = 0;
+	bool has;
+
+	while (n < IB_SPARE && (pages[n] = alloc_page(how)))
+		n++;
+	has = n == IB_SPARE;
+	while (n)
+		__free_page(pages[--n]);
+	return has;
+}
 
 /*
  * Zeroed, contiguous; quiet when there is none. Charged to the caller's memory group, unless it is urgent: then it
@@ -166,15 +180,9 @@ __rust_helper void *rust_helper_ib_alloc_pages(size_t size, bool urgent)
 {
 	gfp_t how = (urgent ? GFP_KERNEL : GFP_KERNEL_ACCOUNT | __GFP_NORETRY) | __GFP_NOWARN;
 	void *pages = alloc_pages_exact(size, how | __GFP_ZERO);
-	void *spare;
 
-	if (!pages || urgent)
+	if (!pages || urgent || ib_has_spare(how))
 		return pages;
-	spare = alloc_pages_exact(IB_SPARE, how);
-	if (!spare) {
-		free_pages_exact(pages, size);
-		return NULL;
-	}
-	free_pages_exact(spare, IB_SPARE);
-	return pages;
+	free_pages_exact(pages, size);
+	return NULL;
 }

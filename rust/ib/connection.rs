@@ -126,8 +126,6 @@ struct Objects {
     cq: Cq,
     regions: KVec<Option<Arc<Region>>>,
     pd: Arc<Pd>,
-    /// What was posted has completed, and nothing is any more.
-    stopped: bool,
 }
 
 /// What completions need.
@@ -164,6 +162,8 @@ pub struct Connection<H: Handler> {
     live: UnsafeCell<Option<Live<H>>>,
     failed: AtomicBool,
     closed: AtomicBool,
+    /// What was posted has completed, and nothing is posted any more.
+    stopped: AtomicBool,
     error: AtomicU32,
     number: AtomicU32,
     send_cqes: KVec<Cqe>,
@@ -237,6 +237,7 @@ impl<H: Handler> Connection<H> {
                 live: UnsafeCell::new(Some(Live { handler, messages })),
                 failed: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
+                stopped: AtomicBool::new(false),
                 error: AtomicU32::new(0),
                 number: AtomicU32::new(0),
                 send_cqes: Cqe::list(slots, send_done::<H>)?,
@@ -290,7 +291,6 @@ impl<H: Handler> Connection<H> {
             cq,
             regions: KVec::new(),
             pd,
-            stopped: false,
         });
         Ok(this)
     }
@@ -557,11 +557,17 @@ impl<H: Handler> Connection<H> {
     /// and may take seconds: rxe lets go of a queue pair only when its packets are gone, of which some may
     /// wait for an address. May sleep; not to be called by the handler.
     pub fn stop(&self) {
+        // The objects are locked while they are destroyed.
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
         self.queue.lock().close();
-        let mut guard = self.objects.lock();
-        if let Some(objects) = (*guard).as_mut().filter(|objects| !objects.stopped) {
-            objects.qp.drain();
-            objects.stopped = true;
+        let guard = self.objects.lock();
+        if let Some(objects) = guard.as_ref() {
+            if !self.stopped.load(Ordering::Acquire) {
+                objects.qp.drain();
+                self.stopped.store(true, Ordering::Release);
+            }
         }
     }
 
@@ -579,7 +585,6 @@ impl<H: Handler> Connection<H> {
             cq,
             regions,
             pd,
-            stopped: _,
         } = objects;
         drop(qp);
         drop(cq);

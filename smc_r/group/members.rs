@@ -28,6 +28,7 @@ use smc_proto::{
 };
 
 use super::{
+    pools::{Memory, Pools},
     ConnToken,
     FlowState,
     Group,
@@ -189,17 +190,22 @@ impl Group {
 
     /// An element of one of our RMBs for a new connection. Process context.
     pub(crate) fn take_element(self: &Arc<Self>, size: RmbeSize) -> Result<Taken> {
-        let mut pools = self.pools.lock();
-        let taken = pools.take(size);
-        if let Taken::Element(element) = &taken {
-            if !element.group_rmb().first_use() {
-                self.ns.stats.rx().reused();
+        let count = {
+            let mut pools = self.pools.lock();
+            let taken = pools.take(size);
+            if !matches!(taken, Taken::NeedRmb) {
+                return Ok(self.noted(taken));
             }
-        }
+            self.elements_to_add(&pools, size)
+        };
+        let memory = Memory::new(&self.ns, size, count)?;
+        let mut pools = self.pools.lock();
+        // Somebody may have been faster.
+        let taken = pools.take(size);
         if !matches!(taken, Taken::NeedRmb) {
-            return Ok(taken);
+            return Ok(self.noted(taken));
         }
-        let rmb = pools.add(self, size, Known::Announced)?;
+        let rmb = pools.add(self, size, memory, Known::Announced)?;
         // Where a link is still to be connected, that will do it.
         let registered =
             self.links()
@@ -226,10 +232,26 @@ impl Group {
         Ok(Taken::Pending(rmb))
     }
 
+    /// Counts an element that was used before.
+    fn noted(&self, taken: Taken) -> Taken {
+        if let Taken::Element(element) = &taken {
+            if !element.group_rmb().first_use() {
+                self.ns.stats.rx().reused();
+            }
+        }
+        taken
+    }
+
+    fn elements_to_add(&self, pools: &Pools, size: RmbeSize) -> u32 {
+        pools.elements_to_add(size, self.max_connections())
+    }
+
     /// The element of the first connection: CLC itself makes its RMB known.
     pub(crate) fn first_element(&self, size: RmbeSize) -> Result<OwnElement> {
+        let count = self.elements_to_add(&self.pools.lock(), size);
+        let memory = Memory::new(&self.ns, size, count)?;
         let mut pools = self.pools.lock();
-        let rmb = pools.add(self, size, Known::Yes)?;
+        let rmb = pools.add(self, size, memory, Known::Yes)?;
         self.enter_rmb(&rmb);
         // Its first element is no reuse.
         rmb.first_use();

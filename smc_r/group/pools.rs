@@ -221,19 +221,19 @@ impl Pools {
         pending.map_or(Taken::NeedRmb, Taken::Pending)
     }
 
-    /// Makes an RMB with elements of `size` bytes, or of less if memory is short. Sleeps.
+    /// Takes in an RMB for connections that want elements of `wanted` bytes; those of [`Memory`] may be smaller.
+    /// Sleeps.
     pub(super) fn add(
         &mut self,
         group: &Group,
         wanted: RmbeSize,
+        Memory { memory, size }: Memory,
         known: Known,
     ) -> Result<Arc<GroupRmb>> {
         self.rmbs.retain(|entry| !entry.is_refused());
         if self.rmbs.len() >= MAX_RMBS {
             return Err(ENOBUFS);
         }
-        let count = self.elements_to_add(wanted, group.max_connections());
-        let (memory, size) = allocate(&group.ns, wanted, count)?;
         let id = self.next_id();
         let count = u8::try_from(memory.elements()).unwrap_or(u8::MAX);
         let rmb = Arc::pin_init(
@@ -272,7 +272,7 @@ impl Pools {
 
     /// How many elements of `size` bytes the next RMB gets: no more than as many connections as the group takes
     /// can use.
-    fn elements_to_add(&self, size: RmbeSize, max_connections: u16) -> u32 {
+    pub(super) fn elements_to_add(&self, size: RmbeSize, max_connections: u16) -> u32 {
         let same = self.rmbs.iter().filter(|entry| {
             entry.wanted == size && matches!(entry.rmb.known(), Known::Yes | Known::Announced)
         });
@@ -456,13 +456,22 @@ impl Entry {
     }
 }
 
-/// Memory for an RMB of up to `count` elements, of a smaller size if need be. Sleeps.
-fn allocate(ns: &Arc<Netns>, mut size: RmbeSize, count: u32) -> Result<(Arc<Rmb>, RmbeSize)> {
-    loop {
-        match (Rmb::new(ns, size, count), size.smaller()) {
-            (Ok(rmb), _) => return Ok((rmb, size)),
-            (Err(_), Some(smaller)) => size = smaller,
-            (Err(error), None) => return Err(error),
+/// Memory for an RMB, and the size of its elements.
+pub(super) struct Memory {
+    memory: Arc<Rmb>,
+    size: RmbeSize,
+}
+
+impl Memory {
+    /// For up to `count` elements, of a smaller size if need be. Not to be called under the lock of the pools: whom
+    /// it is charged to may have to wait for long. Sleeps.
+    pub(super) fn new(ns: &Arc<Netns>, mut size: RmbeSize, count: u32) -> Result<Self> {
+        loop {
+            match (Rmb::new(ns, size, count), size.smaller()) {
+                (Ok(memory), _) => return Ok(Self { memory, size }),
+                (Err(_), Some(smaller)) => size = smaller,
+                (Err(error), None) => return Err(error),
+            }
         }
     }
 }

@@ -384,7 +384,6 @@ impl Flow {
         }
         self.add_wanted = false;
         self.add_after = None;
-        self.unfinished = false;
         if self.several && self.has_room() {
             self.begin_add(now);
         }
@@ -538,8 +537,10 @@ impl Flow {
         }
         match self.retry_pause() {
             None => self.retry_at = None,
-            Some(pause) if self.retry_at.is_none() && self.adding().is_none() => {
-                self.retry_at = Some(now.after(pause));
+            Some(pause) if self.adding().is_none() => {
+                let at = now.after(pause);
+                // It may have become more urgent.
+                self.retry_at = Some(self.retry_at.map_or(at, |before| before.min(at)));
             }
             Some(_) => {}
         }
@@ -711,6 +712,7 @@ impl Flow {
             return self.drop_message();
         };
         if message.reject.is_some() {
+            self.unfinished = false;
             self.drop_new(change, true);
             return self.go_on(now);
         }
@@ -905,6 +907,7 @@ impl Flow {
             self.send(at, &reply, None);
         }
         self.change = None;
+        self.unfinished = false;
         self.failures = 0;
         self.event(Event::LinkUp(at));
         if self.is_server() {
