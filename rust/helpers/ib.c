@@ -156,20 +156,21 @@ __rust_helper void rust_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union 
 }
 
 /* Pages that have to be left of a memory group: without any, its TCP would have a program killed. */
-#define IB_SPARE 16
+#define IB_SPARE 64
 
 static bool ib_has_spare(gfp_t how)
 {
-	struct page *pages[IB_SPARE];
-	int n = 0;
-	bool has;
+	struct page *page, *next;
+	LIST_HEAD(pages);
+	int left = IB_SPARE;
 
-	while (n < IB_SPARE && (pages[n] = alloc_page(how)))
-		n++;
-	has = n == IB_SPARE;
-	while (n)
-		__free_page(pages[--n]);
-	return has;
+	while (left && (page = alloc_page(how))) {
+		list_add(&page->lru, &pages);
+		left--;
+	}
+	list_for_each_entry_safe(page, next, &pages, lru)
+		__free_page(page);
+	return !left;
 }
 
 /*
