@@ -75,6 +75,7 @@ impl Handshake {
         if let Some(peer) = &state.peer {
             self.sk.ns.peers.succeeded(peer);
         }
+        self.tells_first();
         conn::install(&self.sk, connection);
         self.finished(true);
     }
@@ -172,9 +173,17 @@ impl Handshake {
             .fell_back(sk.net(), self.side(), reason, peer, address);
         // Options may have been set since the connect began.
         self.tcp.inherit_from(sk, Stage::All);
+        self.tells_first();
         sk.set_state(sk_state::ACTIVE);
         sk.set_phase(Phase::Fallback);
         self.finished(true);
+    }
+
+    /// Client: whoever finds the socket connected, and asks how the attempt has ended, is to be told that it is so.
+    fn tells_first(&self) {
+        if self.listener.is_none() {
+            self.sk.connected();
+        }
     }
 
     /// The same at once when TCP is connected, if nothing is left to be asked: no work item has to
@@ -193,6 +202,7 @@ impl Handshake {
         falls_back(sk, reason, None);
         let (peer, _) = tcp.peer();
         sk.ns.stats.fallback(self.side(), reason, Some(peer));
+        self.tells_first();
         sk.set_state(sk_state::ACTIVE);
         // In this order: an option that is set after the copy finds plain TCP, and is copied by who
         // sets it.
