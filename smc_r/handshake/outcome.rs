@@ -304,7 +304,6 @@ impl Handshake {
         match &self.listener {
             None => {
                 if ok {
-                    self.sk.connected();
                     self.sk.wake_connected();
                 } else {
                     self.sk.wake_state_change();
