@@ -4,7 +4,7 @@
 In each round every pair has its turn at every row, beginning with another pair each time, so that what
 changes on the machine meanwhile meets all of them. A ratio is that of two figures of the same round; the
 median of these is told, and the range in which the middle half of them lies. This is no test: no figure
-makes it fail.
+makes it fail, but pairs do that were not what they should be.
 """
 
 import argparse
@@ -166,6 +166,7 @@ def main():
     }
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     Path(options.json).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    sys.exit(bool(problems))
 
 
 if __name__ == "__main__":
