@@ -380,12 +380,13 @@ impl<H: Handler> Connection<H> {
             more => Some((live.messages.piece(self.long_at, more as usize)?, more)),
         };
         let all = self.receive_cqes.len();
-        let receives = (last + all + 1 - count..last + all + 1).map(|place| {
-            let index = if place < all { place } else { place - all };
+        let end = last.saturating_add(all).saturating_add(1);
+        let receives = (end.saturating_sub(count)..end).map(|place| {
+            let index = place.checked_sub(all).unwrap_or(place);
             let cqe = self.receive_cqes.get(index).ok_or(EINVAL)?;
             let addr = live
                 .messages
-                .sync_for_device(index * len as usize, len as usize)?;
+                .sync_for_device(index.saturating_mul(len as usize), len as usize)?;
             Ok(Receive {
                 cqe,
                 first: (addr, len),
@@ -678,10 +679,11 @@ impl<H: Handler> Connection<H> {
         } else {
             (0, 0)
         };
-        let offset = index * stride;
+        // In bounds: `piece` and the like look themselves. No way from the wire leads to a panic.
+        let offset = index.saturating_mul(stride);
         if more != 0 {
             // An error means that the device says more than there is room for.
-            let _ = self.received_long(live, offset, len + more);
+            let _ = self.received_long(live, offset, len.saturating_add(more));
         } else if live.messages.sync_for_cpu(offset, len).is_ok() {
             if let Ok(start) = live.messages.pages().piece(offset, len) {
                 // SAFETY: `piece` has checked the range. The device is done with this buffer until it is
@@ -693,7 +695,7 @@ impl<H: Handler> Connection<H> {
         }
         // No other callback runs at the same time. The receives of a reliable connection complete in the
         // order in which they were posted, so these follow each other.
-        let done = self.received.load(Ordering::Relaxed) + 1;
+        let done = self.received.load(Ordering::Relaxed).saturating_add(1);
         if done < self.batch {
             return self.received.store(done, Ordering::Relaxed);
         }
