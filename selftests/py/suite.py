@@ -197,7 +197,8 @@ def said_by_module():
     for space in os.listdir("/run/netns") if os.path.exists("/run/netns") else []:
         shown = run("ip", "netns", "exec", space, "smcctl", "stats", check=False)
         print("".join(f"# {space}: {line}\n" for line in shown.splitlines()), end="")
-    print("".join(f"# {line}\n" for line in run("smcctl", "groups", check=False).splitlines()), end="", flush=True)
+    for what in "groups", "links":
+        print("".join(f"# {line}\n" for line in run("smcctl", what, check=False).splitlines()), end="", flush=True)
 
 
 def main(tests, set_up, tear_down):
@@ -221,11 +222,12 @@ def main(tests, set_up, tear_down):
             except Exception as error:  # whatever goes wrong is a failed test
                 failed += 1
                 result = "not ok"
+                # First, since there is still what the case has made, and what went wrong stands next to the result.
+                said_by_module()
                 for frame in traceback.extract_tb(error.__traceback__):
                     print(f"# {os.path.basename(frame.filename)}:{frame.lineno} {frame.line}")
                 said = getattr(error, "stderr", "") or ""
-                print(f"# {type(error).__name__}: {error} {said}")
-                said_by_module()
+                print(f"# failed: {type(error).__name__}: {error} {said}")
             # The frames of what failed hold sockets, which keep the module in use.
             gc.collect()
             print(f"{result} {place} {words} # {time.monotonic() - started:.1f} s", flush=True)
