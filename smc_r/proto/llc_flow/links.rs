@@ -378,11 +378,13 @@ impl Flow {
         }
     }
 
-    /// Server: deletes what has to be deleted, if nothing else is going on.
+    /// Server: deletes what has to be deleted, if nothing else is going on. Nothing that is goes on for longer than
+    /// its timer, and what a link took along that has failed is not waited for.
     pub(super) fn start_delete(&mut self, now: Time) {
         if !matches!(self.phase, Phase::Active | Phase::Joining)
             || self.change.is_some()
             || self.own_under_way()
+            || self.incoming_under_way(now)
         {
             return;
         }

@@ -837,6 +837,7 @@ impl Flow {
                 self.check_asks(now);
                 self.check_retry(now);
                 self.check_own(now);
+                self.check_incoming(now);
                 self.check_links(now);
                 self.check_rest(now);
                 self.check_idle(now);
@@ -855,6 +856,7 @@ impl Flow {
             Phase::Joining => earlier(self.change_deadline(), self.asks_deadline()),
             Phase::Active => {
                 let deadline = earlier(self.change_deadline(), self.own_deadline());
+                let deadline = earlier(deadline, self.incoming_deadline());
                 let deadline = earlier(deadline, earlier(self.asks_deadline(), self.retry_at));
                 let deadline =
                     earlier(deadline, earlier(self.idle_deadline(), self.add_deadline()));

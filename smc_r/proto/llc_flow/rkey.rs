@@ -139,9 +139,13 @@ impl Flow {
     }
 
     /// True if nothing is going on that keeps our RKEYs from changing. A client that waits for the
-    /// server to delete a link is part of that change already.
+    /// server to delete a link is part of that change already, and so is a server that waits for the end
+    /// of the client's exchange to do so.
     fn rkeys_may_change(&self) -> bool {
-        self.phase == Phase::Active && self.change.is_none() && !self.asks_pending()
+        self.phase == Phase::Active
+            && self.change.is_none()
+            && !self.asks_pending()
+            && self.wishes.len() == 0
     }
 
     /// True while an own request awaits its reply.
@@ -356,7 +360,8 @@ impl Flow {
             return self.drop_message();
         }
         if message.negative {
-            return self.own_refused(false, now);
+            // There is no flag to say why: most likely, the links have changed since the request.
+            return self.own_refused(true, now);
         }
         own.left = own.left.saturating_sub(IN_CONTINUATION);
         if own.left > 0 {
@@ -430,6 +435,18 @@ impl Flow {
         self.incoming.is_some_and(|incoming| incoming.until > now)
     }
 
+    pub(super) fn incoming_deadline(&self) -> Option<Time> {
+        self.incoming.map(|incoming| incoming.until)
+    }
+
+    /// The peer does not go on: nobody waits for it any longer.
+    pub(super) fn check_incoming(&mut self, now: Time) {
+        if self.incoming.is_some() && !self.incoming_under_way(now) {
+            self.incoming = None;
+            self.go_on(now);
+        }
+    }
+
     pub(super) fn forget_incoming(&mut self, failed: LinkIx) {
         self.incoming = self.incoming.filter(|incoming| incoming.at != failed);
         self.withheld = self.withheld.filter(|withheld| withheld.at != failed);
@@ -451,7 +468,7 @@ impl Flow {
         let known = !changing
             && message.others <= OTHERS_MAX
             && self.take_entries(message.entries(), &mut tokens);
-        self.incoming = None;
+        let begins_anew = self.incoming.take().is_some();
         let taken = if known && left > 0 {
             self.incoming = Some(Incoming {
                 at,
@@ -472,6 +489,9 @@ impl Flow {
         self.send(at, &Llc::ConfirmRkey(reply), None);
         if taken && left == 0 {
             self.check_covered(&tokens, now);
+        }
+        if begins_anew {
+            self.go_on(now);
         }
     }
 

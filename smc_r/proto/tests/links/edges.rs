@@ -29,8 +29,10 @@ use smc_proto::{
         AddLinkLayout,
         ConfirmLink,
         ConfirmRkey,
+        ConfirmRkeyCont,
         DeleteLink,
         DeleteReason,
+        LinkRToken,
         Llc,
         RTokenPair,
         Reject,
@@ -67,6 +69,8 @@ use smc_proto::{
 };
 
 use crate::world::{
+    Action,
+    Host,
     Setup,
     Stimulus,
     World, //
@@ -695,6 +699,103 @@ fn a_key_is_deleted_where_there_is_one() {
     }
 }
 
+/// Groups in which it takes two messages to announce a buffer.
+const FOUR: Setup = Setup {
+    ports: [4, 4],
+    max_links: [4, 4],
+    ..Setup::TWO
+};
+
+/// What answers CONFIRM RKEY CONTINUATION.
+fn is_continued(message: &[u8]) -> bool {
+    message[0] == 0x08 && message[3] & 0x80 != 0
+}
+
+/// Either host loses a link before, between and after the messages that announce a buffer. No deletion begins
+/// between them (RFC 7609 section 3.5.5.3).
+#[test]
+fn a_link_fails_while_a_buffer_is_announced() {
+    let cases = (0..2).flat_map(|h| (0..2).map(move |loser| (h, loser)));
+    for (h, loser) in cases {
+        for link in 0..4 {
+            for steps in 0..12 {
+                let mut world = settled(FOUR);
+                assert_eq!(world.up(0).len(), 4);
+                world.change = |message| {
+                    let negative = message[3] & 0x20 != 0;
+                    assert!(!(is_continued(message) && negative), "refused half-way");
+                };
+                world.stimulate(Stimulus::Announce(h));
+                for _ in 0..steps {
+                    if let Some(action) = world.actions().first() {
+                        world.act(*action);
+                    }
+                }
+                let qp = world.qp_of(loser, place(link)).unwrap();
+                world.fail(loser, qp);
+                world.act(Action::Notice(loser, qp));
+                world.run_until(world.now + 1_000);
+                checked(&mut world);
+                assert_eq!(world.hosts[h].confirmed.len(), 2);
+            }
+        }
+    }
+}
+
+/// A server that has a link to delete, and waits for the client's exchange to do so, begins none of its own.
+#[test]
+fn a_deletion_comes_before_what_a_server_has_to_announce() {
+    let mut world = settled(FOUR);
+    world.stimulate(Stimulus::Announce(1));
+    for _ in 0..2 {
+        world.step();
+    }
+    let qp = world.qp_of(0, place(1)).unwrap();
+    world.fail(0, qp);
+    world.act(Action::Notice(0, qp));
+    world.stimulate(Stimulus::Announce(0));
+    let actions = world.actions();
+    let sends = |action: &Action| matches!(action, Action::Deliver(0, _));
+    assert!(!actions.iter().any(sends), "{actions:?} {:#?}", world.log);
+    world.run_until(world.now + 1_000);
+    checked(&mut world);
+    let confirmed = world.hosts.each_ref().map(|host| host.confirmed.len());
+    assert_eq!(confirmed, [2, 2]);
+}
+
+/// A refused continuation does not say whether it is worth another try: it gets some.
+#[test]
+fn a_buffer_is_announced_again_if_its_continuation_is_refused() {
+    for h in 0..2 {
+        for recovers in [false, true] {
+            let mut world = settled(FOUR);
+            world.change = |message| {
+                if is_continued(message) {
+                    message[3] |= 0x20;
+                }
+            };
+            world.stimulate(Stimulus::Announce(h));
+            world.run_until(world.now + 150);
+            let Host {
+                waiting, confirmed, ..
+            } = &world.hosts[h];
+            assert_eq!((waiting.len(), confirmed.len()), (1, 1), "{:#?}", world.log);
+            if recovers {
+                world.change = |_| ();
+            }
+            world.run_until(world.now + 100);
+            let Host {
+                refused, confirmed, ..
+            } = &world.hosts[h];
+            let expected = if recovers { (0, 2) } else { (1, 1) };
+            assert_eq!((refused.len(), confirmed.len()), expected);
+            let received = world.hosts[1 - h].flow.counters().received;
+            world.run_until(world.now + 1_000);
+            assert_eq!(world.hosts[1 - h].flow.counters().received, received);
+        }
+    }
+}
+
 /// Linux says that all is in order even then.
 #[test]
 fn a_link_that_a_client_has_lost_is_left_at_once() {
@@ -1088,4 +1189,57 @@ fn a_server_that_looks_for_a_port_disturbs_nobody() {
     let (attempt, _) = asked(&mut flow);
     assert!(flow.link_made(attempt, None, at(60_060)));
     assert_eq!(flow.poll_event(), None);
+}
+
+/// A client that begins to announce a buffer and does not go on keeps a link waiting no longer than its timer.
+#[test]
+fn an_announcement_that_does_not_go_on_is_not_waited_for_long() {
+    let mut flow = server();
+    let mut peers = vec![PeerRmb::EMPTY; 8];
+    let mut say = |flow: &mut Flow, message: Llc, now| {
+        let mut table = PeerTable::new(&mut peers);
+        flow.handle_received(LinkIx::FIRST, &message.emit(), &mut table, now);
+        let sends: Vec<Outgoing> = std::iter::from_fn(|| flow.poll_send()).collect();
+        Llc::parse(&sends.last().expect("an answer").message).unwrap()
+    };
+    say(&mut flow, confirmed(), at(1));
+    let (attempt, _) = asked(&mut flow);
+    assert!(flow.link_made(attempt, Some(end(2)), at(1)));
+    let Some(Ok(Llc::AddLink(offer))) = flow.poll_send().map(|send| Llc::parse(&send.message))
+    else {
+        panic!("the link is offered");
+    };
+    let refusal = Llc::AddLink(offer.rejection(Reject::NoPath));
+    let mut table = PeerTable::new(&mut []);
+    flow.handle_received(LinkIx::FIRST, &refusal.emit(), &mut table, at(2));
+    assert!(flow.is_usable());
+
+    let entry = LinkRToken {
+        link: LinkNum::new(1),
+        rtoken: key(6),
+    };
+    let begins = ConfirmRkey {
+        others: 3,
+        entries: [entry; 2],
+        ..ConfirmRkey::request(key(5))
+    };
+    let answer = say(&mut flow, Llc::ConfirmRkey(begins), at(10));
+    assert_eq!(answer, Llc::ConfirmRkey(begins.accepted()));
+    while flow.poll_event().is_some() {}
+    flow.hint(end(3).mac, end(3).gid, at(20));
+    assert_eq!(flow.poll_event(), None);
+    assert_eq!(flow.next_deadline(), Some(at(5_010)));
+    flow.handle_timeout(at(5_010));
+    asked(&mut flow);
+    // Too late.
+    let dropped = flow.counters().dropped;
+    let continues = ConfirmRkeyCont {
+        left: 1,
+        entries: [entry; 3],
+        ..ConfirmRkeyCont::default()
+    };
+    let mut table = PeerTable::new(&mut []);
+    let continues = Llc::ConfirmRkeyCont(continues).emit();
+    flow.handle_received(LinkIx::FIRST, &continues, &mut table, at(5_011));
+    assert_eq!(flow.counters().dropped, dropped + 1);
 }
