@@ -114,6 +114,14 @@ const THREE: Setup = Setup {
     ..Setup::TWO
 };
 
+/// Groups in which it takes two messages to announce a buffer.
+const FOUR: Setup = Setup {
+    ports: [4, 4],
+    spare: [0, 0],
+    max_links: [4, 4],
+    ..THREE
+};
+
 #[test]
 fn a_first_contact_in_any_order() {
     let mut runs = 0;
@@ -145,13 +153,19 @@ fn a_first_contact_in_any_order() {
     assert!(runs > 2_000, "{runs} runs");
 }
 
+/// What may come second: the end of the group, too.
+fn seconds() -> Vec<Stimulus> {
+    let ends = [0, 1].map(Stimulus::ShutDown);
+    stimuli().into_iter().chain(ends).collect()
+}
+
 #[test]
 fn exchanges_that_collide() {
     let mut runs = 0;
     for v2 in [false, true] {
         let setup = Setup { v2, ..THREE };
         for first in stimuli() {
-            for second in stimuli() {
+            for second in seconds() {
                 for at in 0..12 {
                     // A port each of the two hosts may be gone, but never both of one.
                     let plan = Plan {
@@ -169,8 +183,39 @@ fn exchanges_that_collide() {
     assert!(runs > 5_000, "{runs} runs");
 }
 
+#[test]
+fn announcements_in_two_messages_collide() {
+    let mut runs = 0;
+    for h in 0..2 {
+        for other in seconds() {
+            for at in 0..12 {
+                for (first, second) in [
+                    (Stimulus::Announce(h), other),
+                    (other, Stimulus::Announce(h)),
+                ] {
+                    let plan = Plan {
+                        setup: FOUR,
+                        settled: true,
+                        stimuli: &[(0, first), (at, second)],
+                        survives: survives(first, second),
+                    };
+                    let some = deep() || at % 4 == 1;
+                    runs += explore(&plan, &mut Vec::new(), usize::from(some));
+                }
+            }
+        }
+    }
+    assert!(runs > 2_000, "{runs} runs");
+}
+
 /// Whether a link is left after both.
 fn survives(first: Stimulus, second: Stimulus) -> bool {
+    if [first, second]
+        .iter()
+        .any(|one| matches!(one, Stimulus::ShutDown(_)))
+    {
+        return false;
+    }
     let lost = |stimulus| match stimulus {
         Stimulus::Cut(_, port) => Some(port),
         Stimulus::Fail(_) => Some(0),
@@ -197,6 +242,29 @@ fn a_message_is_lost() {
                     survives: false,
                 };
                 explore(&plan, &mut Vec::new(), usize::from(deep()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_of_the_first_contact_is_lost() {
+    for v2 in [false, true] {
+        let setup = Setup { v2, ..THREE };
+        // A client to which the offer of a link has got lost goes on, and what it announces is refused for as long
+        // as the server waits for the answer.
+        let is_taken = |one: &Stimulus| *one != Stimulus::Announce(1);
+        for stimulus in stimuli().into_iter().filter(is_taken) {
+            for at in 0..12 {
+                for lost in 0..20 {
+                    let plan = Plan {
+                        setup,
+                        settled: false,
+                        stimuli: &[(lost, Stimulus::Lose), (at, stimulus)],
+                        survives: false,
+                    };
+                    explore(&plan, &mut Vec::new(), usize::from(deep()));
+                }
             }
         }
     }
