@@ -21,6 +21,9 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The scale of runs that are meant to be long.
+const LONG: u64 = 12;
+
 /// How often something happened.
 #[derive(Default)]
 struct Counts {
@@ -29,16 +32,24 @@ struct Counts {
     waits: usize,
     /// Data came over a link that was about to be deleted.
     broken_seals: usize,
+    /// Most links at a time.
+    links: usize,
 }
 
-/// A group and its ports, with so many connections that are busy all the time.
+/// A group and its ports, with so many connections that are busy all the time. Every fourth group has many links.
 fn life(seed: u64, streams: usize) -> Counts {
     let mut rng = Rng::new(seed ^ (11 << 40));
-    let v2 = rng.percent(30);
-    let ports = [rng.size(1, 8) as usize, rng.size(1, 8) as usize];
+    let many = seed % 4 == 0;
+    let v2 = rng.percent(30) && !many;
+    // Fewest of either.
+    let (few_ports, few_links) = match 4 + rng.below(5) as u32 {
+        number if many => (number, number),
+        _ => (1, 2),
+    };
+    let ports = [0; 2].map(|_| rng.size(few_ports, 8) as usize);
     let mut world = World::new(Setup {
         v2,
-        max_links: [rng.size(2, 8) as u8, rng.size(2, 8) as u8],
+        max_links: [0; 2].map(|_| rng.size(few_links, 8) as u8),
         ports,
         spare: [0; 2],
         rmbs: [0; 2].map(|_| rng.size(1, 20).max(streams as u32) as u16),
@@ -47,6 +58,7 @@ fn life(seed: u64, streams: usize) -> Counts {
     });
     world.run_until(5_000);
     assert_eq!(world.hosts[0].first, Some(true));
+    let mut links = 0;
     for _ in 0..rng.size(20, 120) {
         let h = rng.below(2) as usize;
         let port = rng.below(ports[h] as u64) as usize;
@@ -83,6 +95,7 @@ fn life(seed: u64, streams: usize) -> Counts {
         } else if rng.percent(10) && world.actions().is_empty() {
             world.act(Action::Time);
         }
+        links = links.max(world.up(0).len());
         assert!(
             !world.hosts[0].down && !world.hosts[1].down,
             "the group ended: {:#?}",
@@ -102,6 +115,7 @@ fn life(seed: u64, streams: usize) -> Counts {
         steps: world.steps,
         waits: world.hosts.iter().map(|host| host.put_back).sum(),
         broken_seals: world.broken_seals,
+        links,
     }
 }
 
@@ -118,6 +132,7 @@ fn lives(name: &str, runs: u64, streams: usize) {
                 sum.steps += counts.steps;
                 sum.waits += counts.waits;
                 sum.broken_seals += counts.broken_seals;
+                sum.links = sum.links.max(counts.links);
             }
             Err(cause) => {
                 eprintln!("{name} failed with SMC_SEED={seed}");
@@ -129,9 +144,17 @@ fn lives(name: &str, runs: u64, streams: usize) {
         steps,
         waits,
         broken_seals,
+        links,
     } = sum;
-    println!("{name}: {steps} steps, keys waited {waits} times, {broken_seals} seals broken");
+    println!(
+        "{name}: {steps} steps, up to {links} links, keys waited {waits} times, {broken_seals} seals broken"
+    );
     let usual = number("SMC_SEED").is_none() && number("SMC_RUNS").is_none();
+    assert!(!usual || links >= 6, "{links} links at most");
+    assert!(
+        !usual || scale < LONG || steps >= 1_000_000,
+        "{steps} steps only"
+    );
     assert!(!usual || waits > 0, "there always was room");
     assert!(
         !usual || streams == 0 || broken_seals > 0,
@@ -141,7 +164,7 @@ fn lives(name: &str, runs: u64, streams: usize) {
 
 #[test]
 fn ports_come_and_go() {
-    lives("ports_come_and_go", 300, 0);
+    lives("ports_come_and_go", 400, 0);
 }
 
 #[test]
