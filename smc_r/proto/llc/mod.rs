@@ -45,7 +45,7 @@ pub const LEN: usize = 44;
 pub(crate) const LEN_BYTE: u8 = 44;
 
 /// R: the message is a reply.
-const REPLY: u8 = 0x80;
+pub(crate) const REPLY: u8 = 0x80;
 
 /// What a received SEND is, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1047,6 +1047,7 @@ impl Flow {
             place.stage = Stage::Leaving;
             place.probe = None;
         }
+        self.drop_sends(link);
         self.drains &= !link.bit();
         match reason {
             DownReason::Local => self.leave_rest(link),
@@ -1065,6 +1066,7 @@ impl Flow {
                 *past = gone.filter(was_in_use).and_then(|link| link.peer);
             }
         }
+        self.drop_sends(link);
         self.drains &= !link.bit();
         self.end_rest(link);
         self.forget |= link.bit();

@@ -115,9 +115,10 @@ pub use v2::{
 /// Sends that wait to be posted.
 const SENDS_MAX: usize = 24;
 
-/// How many of them may be replies. The rest is kept for our own requests, of which there are
-/// never more at a time.
-const REPLIES_MAX: usize = 8;
+/// How many of them may be replies: what a peer may ask at a time is TEST LINK on all links, an RKEY
+/// exchange, and a change of the links. The rest is kept for our own requests, of which there are never
+/// more at a time.
+const REPLIES_MAX: usize = MAX_LINKS + 2;
 
 /// Events that wait to be taken.
 const EVENTS_MAX: usize = 48;
@@ -943,5 +944,20 @@ impl Flow {
 
     fn send_text(&mut self, link: LinkIx, text: Text, note: Option<Note>) {
         self.sends.push(Queued { link, text, note });
+    }
+
+    /// Replies that wait to be posted.
+    fn replies(&self) -> usize {
+        let waiting = self.sends.iter().filter(|queued| match queued.text {
+            Text::Ready(frame) => frame.is_reply(),
+            _ => false,
+        });
+        // See `Queue::len`.
+        waiting.fold(0, |n, _| n.saturating_add(1))
+    }
+
+    /// The link carries nothing any more: what waits to be posted there does not keep anything else waiting.
+    fn drop_sends(&mut self, link: LinkIx) {
+        self.sends.retain(|queued| queued.link != link);
     }
 }

@@ -53,6 +53,15 @@ impl<T: Copy, const N: usize> Queue<T, N> {
         first
     }
 
+    /// Removes what is not to be kept.
+    pub(super) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        for _ in 0..self.len() {
+            if let Some(item) = self.pop().filter(&keep) {
+                self.push(item);
+            }
+        }
+    }
+
     pub(super) fn first_mut(&mut self) -> Option<&mut T> {
         self.places.first_mut()?.as_mut()
     }

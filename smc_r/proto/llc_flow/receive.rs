@@ -49,7 +49,7 @@ impl Flow {
         if self.is_deaf()
             || self.is_deaf_on(link, message)
             || self.events.room() < EVENTS_PER_CALL
-            || self.sends.len() >= REPLIES_MAX
+            || self.replies() >= REPLIES_MAX
         {
             return self.drop_message();
         }

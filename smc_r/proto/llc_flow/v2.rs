@@ -70,6 +70,11 @@ impl Frame {
         }
         Self { bytes, len }
     }
+
+    /// True if it answers a message of the peer.
+    pub(super) fn is_reply(&self) -> bool {
+        self.get(3).is_some_and(|flags| flags & llc::REPLY != 0)
+    }
 }
 
 impl Deref for Frame {

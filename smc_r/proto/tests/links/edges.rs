@@ -796,6 +796,36 @@ fn a_buffer_is_announced_again_if_its_continuation_is_refused() {
     }
 }
 
+/// Both hosts test all their links at once, and one of them finds no free send slot: its own tests in the queue
+/// leave room for all answers.
+#[test]
+fn all_links_are_tested_at_once() {
+    for h in 0..2 {
+        let mut world = settled(Setup {
+            ports: [8, 8],
+            max_links: [8, 8],
+            ..Setup::TWO
+        });
+        world.run_until(30_999);
+        world.stimulate(Stimulus::Busy(h));
+        world.act(Action::Time);
+        world.stimulate(Stimulus::Announce(1 - h));
+        let is_room = |action: &Action| *action == Action::Room(h);
+        while let Some(action) = world.actions().into_iter().find(|one| !is_room(one)) {
+            world.act(action);
+        }
+        assert!(world.actions().iter().any(is_room));
+        world.run_until(50_000);
+        checked(&mut world);
+        for host in &world.hosts {
+            let counters = host.flow.counters();
+            assert_eq!((counters.probes, counters.dropped), (8, 0));
+            assert_eq!(host.downs, 0, "{:#?}", world.log);
+        }
+        assert_eq!(world.hosts[1 - h].confirmed.len(), 2);
+    }
+}
+
 /// Linux says that all is in order even then.
 #[test]
 fn a_link_that_a_client_has_lost_is_left_at_once() {
