@@ -230,6 +230,11 @@ impl Flow {
     // DELETE LINK
 
     pub(super) fn handle_delete_link(&mut self, at: LinkIx, message: &DeleteLink, now: Time) {
+        let given_up = !self.is_server() && self.is_leaving(at);
+        if given_up && !message.all {
+            // There would be no way to answer. The server learns from our request, or from silence.
+            return self.drop_message();
+        }
         match (message.reply, message.all, message.link) {
             (true, false, Some(number)) => self.handle_deleted(number, message.reason, now),
             (true, ..) => self.drop_message(),

@@ -5,29 +5,17 @@
 use smc_proto::{
     group::{
         Element,
-        LinkEnd,
         LinkIx,
         OwnRmb,
         OwnTable,
         PeerRmb,
-        PeerSlot,
         PeerTable,
-        Role,
         Tokens,
         MAX_LINKS, //
     },
     handshake::LinkResult,
     llc::{
-        v2::{
-            self,
-            AddLinkExt,
-            AddLinkV2,
-            RTokenPairWire, //
-        },
-        AddLink,
-        AddLinkCont,
-        AddLinkLayout,
-        ConfirmLink,
+        v2,
         ConfirmRkey,
         ConfirmRkeyCont,
         DeleteLink,
@@ -35,18 +23,14 @@ use smc_proto::{
         LinkRToken,
         Llc,
         RTokenPair,
-        Reject,
-        TestLink, //
+        Reject, //
     },
     llc_flow::{
-        Attempt,
         Event,
         Flow,
-        FlowParams,
         Note,
         Outgoing,
-        RmbId,
-        Version, //
+        RmbId, //
     },
     timer::{
         FlowTiming,
@@ -55,243 +39,34 @@ use smc_proto::{
     wire::{
         AlertToken,
         ByteOrder,
-        Gid,
         LinkNum,
-        Mac,
-        MtuCode,
-        Psn,
-        QpNum,
-        RKey,
         RToken,
         RmbeIndex,
         RmbeSize, //
     },
 };
 
-use crate::world::{
-    Action,
-    Host,
-    Setup,
-    Stimulus,
-    World, //
+use crate::{
+    fixtures::{
+        asked,
+        at,
+        confirmed,
+        end,
+        key,
+        kind,
+        place,
+        server,
+        Client,
+        SECOND, //
+    },
+    world::{
+        Action,
+        Host,
+        Setup,
+        Stimulus,
+        World, //
+    },
 };
-
-fn end(port: u8) -> LinkEnd {
-    LinkEnd {
-        mac: Mac([2, 0, 0, 0, 0, port]),
-        gid: Gid([port; 16]),
-        qp: QpNum::new(u32::from(port) + 1).unwrap(),
-        mtu: MtuCode::new(3).unwrap(),
-        psn: Psn::truncate(9),
-    }
-}
-
-fn key(number: u32) -> RToken {
-    RToken {
-        rkey: RKey(number),
-        addr: u64::from(number) << 20,
-    }
-}
-
-fn at(ms: u64) -> Time {
-    Time::from_millis(ms)
-}
-
-/// A client whose server says what a test has it say. Its first link is on the ports 1 and 11, and it
-/// knows one buffer of the server.
-struct Client {
-    flow: Flow,
-    peers: Vec<PeerRmb>,
-    rmb: PeerSlot,
-    v2: bool,
-    /// Where the server sends, and the key of its buffer there.
-    via: (LinkIx, RToken),
-}
-
-impl Client {
-    fn new(v2: bool) -> Self {
-        let flow = Flow::new(FlowParams {
-            role: Role::Client,
-            version: match v2 {
-                false => Version::One,
-                true => Version::Two { direct: true },
-            },
-            max_links: 3,
-            max_connections: 9,
-            user_id: 1,
-            seed: 1,
-            timing: FlowTiming::DEFAULT,
-        });
-        let mut peers = vec![PeerRmb::EMPTY; 8];
-        let element = Element {
-            token: key(1),
-            index: RmbeIndex::FIRST,
-            size: RmbeSize::MIN,
-            alert: AlertToken(1),
-        };
-        let rmb = PeerTable::new(&mut peers).claim(LinkIx::FIRST, &element);
-        let mut this = Self {
-            flow: flow.with_further_links(),
-            peers,
-            rmb: rmb.unwrap().element().slot,
-            v2,
-            via: (LinkIx::FIRST, key(1)),
-        };
-        assert!(this.flow.add_connection());
-        this.flow.start(end(1), end(11), None, at(0));
-        this.confirm(LinkIx::FIRST, 11, 1);
-        this
-    }
-
-    fn receive(&mut self, link: LinkIx, bytes: &[u8]) {
-        let mut table = PeerTable::new(&mut self.peers);
-        self.flow.handle_received(link, bytes, &mut table, at(1));
-    }
-
-    fn confirm(&mut self, link: LinkIx, port: u8, max_links: u8) {
-        let far = end(port);
-        let request = ConfirmLink {
-            reply: false,
-            no_eye_catcher: true,
-            mac: far.mac,
-            gid: far.gid,
-            qp: far.qp,
-            link: LinkNum::new(port - 10).unwrap(),
-            user_id: [7; 4],
-            max_links: if port == 11 { 3 } else { max_links },
-            max_connections: 9,
-        };
-        self.say(
-            link,
-            &Llc::ConfirmLink(request),
-            &v2::Llc::ConfirmLink(request),
-        );
-    }
-
-    fn say(&mut self, link: LinkIx, one: &Llc, two: &v2::Llc<'_>) {
-        if !self.v2 {
-            return self.receive(link, &one.emit());
-        }
-        let mut bytes = [0; 500];
-        let len = two.emit(ByteOrder::Big, &mut bytes).unwrap();
-        self.receive(link, &bytes[..len]);
-    }
-
-    /// An offer, with the key of the buffer in version 2.
-    fn offer(&mut self, port: u8, token: RToken) -> Attempt {
-        let far = end(port);
-        let base = AddLink {
-            reply: false,
-            reject: None,
-            mac: far.mac,
-            gid: far.gid,
-            qp: far.qp,
-            link: LinkNum::new(port - 10),
-            mtu: Some(far.mtu),
-            psn: far.psn,
-            layout: AddLinkLayout::Deployed,
-        };
-        let pairs = [RTokenPairWire::from(RTokenPair {
-            reference: self.via.1.rkey,
-            new: token,
-        })];
-        let ext = Some(AddLinkExt {
-            direct: true,
-            target_gid: end(1).gid,
-            pairs: &pairs,
-        });
-        let two = v2::Llc::AddLink(AddLinkV2 { base, ext });
-        self.say(self.via.0, &Llc::AddLink(base), &two);
-        let mut asked = None;
-        while let Some(event) = self.flow.poll_event() {
-            if let Event::AcceptLink { attempt, .. } = event {
-                asked = Some(attempt);
-            }
-        }
-        asked.expect("the driver is asked for a link")
-    }
-
-    /// A further link of ours comes into use.
-    fn join(&mut self, port: u8) -> LinkIx {
-        let new = key(u32::from(port));
-        let attempt = self.offer(port, new);
-        assert!(self.flow.link_made(attempt, Some(end(port - 10)), at(1)));
-        self.sends();
-        if !self.v2 {
-            let pair = RTokenPair {
-                reference: self.via.1.rkey,
-                new,
-            };
-            let keys = AddLinkCont {
-                reply: false,
-                link: LinkNum::new(port - 10).unwrap(),
-                left: 1,
-                pairs: [pair, RTokenPair::default()],
-            };
-            self.receive(self.via.0, &Llc::AddLinkCont(keys).emit());
-            self.sends();
-        }
-        self.confirm(attempt.link(), port, 3);
-        assert!(self.flow.is_link_up(attempt.link()));
-        self.sends();
-        self.events();
-        attempt.link()
-    }
-
-    /// The server deletes a link, and says so over another one.
-    fn delete(&mut self, port: u8, via: LinkIx) {
-        let order = DeleteLink {
-            reply: false,
-            all: false,
-            orderly: false,
-            link: LinkNum::new(port - 10),
-            reason: DeleteReason::PATH_LOST,
-        };
-        self.say(via, &Llc::DeleteLink(order), &v2::Llc::DeleteLink(order));
-    }
-
-    fn test(&mut self, link: LinkIx) {
-        let test = TestLink {
-            data: [3; 16],
-            ..TestLink::default()
-        };
-        self.say(link, &Llc::TestLink(test), &v2::Llc::TestLink(test));
-    }
-
-    /// Answers the TEST LINK that is sent over a link.
-    fn answer_test(&mut self, link: LinkIx) {
-        let send = self.flow.poll_send_with(&OwnTable::EMPTY).expect("a test");
-        assert_eq!(send.link, link);
-        let Ok((v2::Llc::TestLink(test), _)) = v2::Llc::parse(&send.message) else {
-            panic!("{:?}", send.message);
-        };
-        let reply = TestLink {
-            reply: true,
-            ..test
-        };
-        self.say(link, &Llc::TestLink(reply), &v2::Llc::TestLink(reply));
-    }
-
-    fn events(&mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.flow.poll_event()).collect()
-    }
-
-    /// What is sent, by place and first byte.
-    fn sends(&mut self) -> Vec<(usize, u8)> {
-        let mut sends = Vec::new();
-        while let Some(send) = self.flow.poll_send_with(&OwnTable::EMPTY) {
-            sends.push((send.link.get(), send.message[0]));
-        }
-        sends
-    }
-}
-
-const SECOND: u8 = 12;
-
-/// The type of a message, in either version.
-fn kind(v2: bool, kind: u8) -> u8 {
-    kind | (u8::from(v2) << 5)
-}
 
 #[test]
 fn a_client_that_is_offered_nothing_goes_on() {
@@ -662,10 +437,6 @@ fn checked(world: &mut World) {
 
 fn versions(setup: Setup) -> [Setup; 2] {
     [setup, Setup { v2: true, ..setup }]
-}
-
-fn place(number: usize) -> LinkIx {
-    LinkIx::new(number).unwrap()
 }
 
 #[test]
@@ -1085,57 +856,6 @@ fn a_link_that_does_not_last_is_not_replaced_at_once() {
         world.run_until(until);
         assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
     }
-}
-
-/// A server whose first link is on the ports 1 and 11.
-fn server() -> Flow {
-    let flow = Flow::new(FlowParams {
-        role: Role::Server,
-        version: Version::One,
-        max_links: 3,
-        max_connections: 9,
-        user_id: 1,
-        seed: 1,
-        timing: FlowTiming {
-            test_link: 0,
-            ..FlowTiming::DEFAULT
-        },
-    });
-    let mut flow = flow.with_further_links();
-    assert!(flow.add_connection());
-    flow.start(end(1), end(11), None, at(0));
-    flow
-}
-
-/// Its client's answer to CONFIRM LINK.
-fn confirmed() -> Llc {
-    let far = end(11);
-    Llc::ConfirmLink(ConfirmLink {
-        reply: true,
-        no_eye_catcher: true,
-        mac: far.mac,
-        gid: far.gid,
-        qp: far.qp,
-        link: LinkNum::new(1).unwrap(),
-        user_id: [7; 4],
-        max_links: 3,
-        max_connections: 9,
-    })
-}
-
-/// What its driver is asked for.
-fn asked(flow: &mut Flow) -> (Attempt, bool) {
-    let mut asked = None;
-    while let Some(event) = flow.poll_event() {
-        if let Event::MakeLink {
-            attempt,
-            spare_only,
-        } = event
-        {
-            asked = Some((attempt, spare_only));
-        }
-    }
-    asked.expect("the driver is asked for a link")
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 //! Link groups with several links: the LLC engines of two hosts face to face.
 
+mod breaches;
 mod edges;
 mod explore;
+mod fixtures;
 mod groups;
 mod hostile;
 mod interop;

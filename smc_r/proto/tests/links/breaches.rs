@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the peer leaves out or gets wrong in a group of several links: as a rule it costs one link, and the group
+//! goes on (RFC 7609 appendix C.7.1, from which the quotations are).
+
+use smc_proto::{
+    group::{
+        LinkIx,
+        PeerRmb,
+        PeerTable, //
+    },
+    handshake::LinkResult,
+    llc::{
+        v2,
+        AddLink,
+        AddLinkCont,
+        ConfirmLink,
+        ConfirmRkey,
+        ConfirmRkeyCont,
+        DeleteLink,
+        DeleteReason,
+        LinkRToken,
+        Llc,
+        RTokenPair, //
+    },
+    llc_flow::{
+        DownReason,
+        Event,
+        Exchange,
+        Flow,
+        LinkFailure, //
+    },
+    wire::LinkNum, //
+};
+
+use crate::fixtures::{
+    at,
+    confirmed,
+    end,
+    events,
+    key,
+    place,
+    said,
+    Client,
+    Server,
+    SECOND, //
+};
+
+const THIRD: u8 = 13;
+const LOST: DeleteReason = DeleteReason::PATH_LOST;
+const BREACH: DeleteReason = DeleteReason::PROTOCOL;
+
+/// Long after the links have come: one that fails is replaced at once.
+const LATER: u64 = 20_000;
+
+fn number(link: u8) -> LinkNum {
+    LinkNum::new(link).unwrap()
+}
+
+/// The places of the links that are up.
+fn up(flow: &Flow) -> Vec<usize> {
+    let all = LinkIx::all().filter(|link| flow.is_link_up(*link));
+    all.map(LinkIx::get).collect()
+}
+
+/// The DELETE LINK requests among what is sent: by place, for which link, and why.
+fn deletions(flow: &mut Flow) -> Vec<(usize, u8, DeleteReason)> {
+    let request = |(place, message)| match message {
+        Llc::DeleteLink(delete) if !delete.reply => {
+            Some((place, delete.link.map_or(0, LinkNum::get), delete.reason))
+        }
+        _ => None,
+    };
+    said(flow).into_iter().filter_map(request).collect()
+}
+
+fn failed(link: usize, failure: LinkFailure) -> Event {
+    Event::LinkDown(place(link), DownReason::LinkFailed(failure))
+}
+
+fn done(link: u8) -> DeleteLink {
+    DeleteLink {
+        reply: true,
+        all: false,
+        orderly: false,
+        link: Some(number(link)),
+        reason: DeleteReason::DONE,
+    }
+}
+
+/// Either side of a group of two links, in which nothing is going on.
+fn sides() -> [(Flow, Vec<PeerRmb>); 2] {
+    let mut client = Client::new(false);
+    client.join(SECOND);
+    let mut server = Server::new();
+    server.join(2, SECOND);
+    let (attempt, _) = crate::fixtures::asked(&mut server.flow);
+    assert!(server.flow.link_made(attempt, None, at(1)));
+    [(client.flow, client.peers), (server.flow, server.peers)]
+}
+
+fn receive(side: &mut (Flow, Vec<PeerRmb>), link: usize, message: Llc) {
+    let mut table = PeerTable::new(&mut side.1);
+    side.0
+        .handle_received(place(link), &message.emit(), &mut table, at(2));
+}
+
+/// "No RKey provided for one or more of the links in the link group": "Treat as if detected failure of the link(s)
+/// for which no RKey was provided."
+#[test]
+fn a_link_without_a_key_fails_alone() {
+    for over in [0, 1] {
+        for mut side in sides() {
+            let request = ConfirmRkey::request(key(40));
+            receive(&mut side, over, Llc::ConfirmRkey(request));
+            let flow = &mut side.0;
+            assert_eq!(events(flow)[0], failed(1 - over, LinkFailure::NoRkey));
+            assert_eq!(up(flow), [over]);
+            let sends = said(flow);
+            assert_eq!(sends[0], (over, Llc::ConfirmRkey(request.accepted())));
+            let Llc::DeleteLink(delete) = sends[1].1 else {
+                panic!("{sends:?}");
+            };
+            assert_eq!((sends[1].0, sends.len()), (over, 2));
+            assert_eq!(delete.link, Some(number(2 - over as u8)));
+            assert_eq!(delete.reason, LOST);
+        }
+    }
+}
+
+/// "Any unambiguously incorrect or out-of-sync LLC message": "Treat as if detected that the link has gone down."
+/// CONFIRM RKEY CONTINUATION has to count down.
+#[test]
+fn a_continuation_of_confirm_rkey_with_a_wrong_count_costs_its_link() {
+    for (left, wrong) in [(1, false), (0, true), (2, true), (4, true)] {
+        for mut side in sides() {
+            let entry = LinkRToken {
+                link: Some(number(2)),
+                rtoken: key(41),
+            };
+            let request = ConfirmRkey {
+                others: 3,
+                entries: [entry; 2],
+                ..ConfirmRkey::request(key(40))
+            };
+            receive(&mut side, 0, Llc::ConfirmRkey(request));
+            let accepted = Llc::ConfirmRkey(request.accepted());
+            assert_eq!(said(&mut side.0), [(0, accepted)]);
+            let goes_on = ConfirmRkeyCont {
+                left,
+                entries: [entry; 3],
+                ..ConfirmRkeyCont::default()
+            };
+            receive(&mut side, 0, Llc::ConfirmRkeyCont(goes_on));
+            let flow = &mut side.0;
+            if wrong {
+                assert_eq!(deletions(flow), [(1, 1, BREACH)]);
+                assert_eq!(events(flow)[0], failed(0, LinkFailure::Violation));
+                assert_eq!(up(flow), [1]);
+            } else {
+                assert_eq!(said(flow).len(), 1);
+                assert_eq!(up(flow), [0, 1]);
+            }
+        }
+    }
+}
+
+/// A client of two links that has accepted a third one, and waits for keys.
+fn accepted() -> (Client, LinkIx) {
+    let mut client = Client::new(false);
+    client.join(SECOND);
+    client.now = LATER;
+    let attempt = client.offer(THIRD, key(30));
+    assert!(client.flow.link_made(attempt, Some(end(3)), at(LATER)));
+    said(&mut client.flow);
+    (client, attempt.link())
+}
+
+fn keys(link: u8, left: u8) -> AddLinkCont {
+    AddLinkCont {
+        reply: false,
+        link: number(link),
+        left,
+        pairs: [RTokenPair::default(); 2],
+    }
+}
+
+/// A server of two links whose client has accepted a third one, and waits for keys.
+fn offered() -> (Server, LinkIx, AddLink) {
+    let mut server = Server::new();
+    server.join(2, SECOND);
+    server.now = LATER;
+    let (link, offer) = server.offer(3);
+    server.accept(LinkIx::FIRST, offer, THIRD);
+    server.connect();
+    (server, link, offer)
+}
+
+/// "Number of RMBs provided doesn't match count given": "Protocol error. Treat as if detected link outage." That is
+/// the link over which the keys come; the new one goes with it.
+#[test]
+fn a_continuation_of_add_link_that_is_wrong_costs_its_link() {
+    for (link, left) in [(3, 2), (3, 0), (3, 3), (2, 1), (4, 1)] {
+        let (mut client, new) = accepted();
+        client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 3)).emit());
+        assert_eq!(said(&mut client.flow).len(), 1);
+        client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(link, left)).emit());
+        let expected = [(1, 3, LOST), (1, 1, BREACH)];
+        assert_eq!(deletions(&mut client.flow), expected);
+        let happened = events(&mut client.flow);
+        assert_eq!(happened[0], failed(0, LinkFailure::Violation));
+        assert!(happened.contains(&Event::LinkGone(new)));
+        assert_eq!(up(&client.flow), [1]);
+
+        let (mut server, new, offer) = offered();
+        server.keys(LinkIx::FIRST, offer, 3);
+        assert_eq!(said(&mut server.flow).len(), 1);
+        let link = Some(number(link));
+        server.keys(LinkIx::FIRST, AddLink { link, ..offer }, left);
+        assert_eq!(deletions(&mut server.flow), [(1, 1, BREACH)]);
+        let happened = events(&mut server.flow);
+        assert_eq!(happened[0], failed(0, LinkFailure::Violation));
+        assert!(happened.contains(&Event::LinkGone(new)));
+        assert_eq!(up(&server.flow), [1]);
+        // One after the other.
+        server.receive(place(1), Llc::DeleteLink(done(1)));
+        assert_eq!(deletions(&mut server.flow), [(1, 3, LOST)]);
+    }
+}
+
+/// CONFIRM LINK for the third link, and what is wrong with it.
+fn confirmations(reply: bool) -> [(ConfirmLink, bool); 6] {
+    let Llc::ConfirmLink(first) = confirmed() else {
+        unreachable!();
+    };
+    let far = end(THIRD);
+    let right = ConfirmLink {
+        reply,
+        mac: far.mac,
+        gid: far.gid,
+        qp: far.qp,
+        link: number(3),
+        ..first
+    };
+    let other = end(SECOND);
+    [
+        (right, true),
+        (
+            ConfirmLink {
+                mac: other.mac,
+                ..right
+            },
+            false,
+        ),
+        (
+            ConfirmLink {
+                gid: other.gid,
+                ..right
+            },
+            false,
+        ),
+        (
+            ConfirmLink {
+                qp: other.qp,
+                ..right
+            },
+            false,
+        ),
+        (
+            ConfirmLink {
+                link: number(2),
+                ..right
+            },
+            false,
+        ),
+        (
+            ConfirmLink {
+                no_eye_catcher: false,
+                ..right
+            },
+            false,
+        ),
+    ]
+}
+
+/// "Incorrect link information": "Protocol error. The link must be brought down by sending a DELETE LINK for the link
+/// over another link in the link group".
+#[test]
+fn a_wrong_confirmation_costs_the_new_link() {
+    for (message, right) in confirmations(false) {
+        let (mut client, new) = accepted();
+        client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 0)).emit());
+        said(&mut client.flow);
+        client.receive(new, &Llc::ConfirmLink(message).emit());
+        confirmed_or_not(&mut client.flow, new, right);
+    }
+    for (message, right) in confirmations(true) {
+        let (mut server, new, offer) = offered();
+        server.keys(LinkIx::FIRST, offer, 0);
+        said(&mut server.flow);
+        server.receive(new, Llc::ConfirmLink(message));
+        confirmed_or_not(&mut server.flow, new, right);
+    }
+}
+
+fn confirmed_or_not(flow: &mut Flow, new: LinkIx, right: bool) {
+    if right {
+        assert_eq!(deletions(flow), []);
+        assert_eq!(
+            (events(flow)[0], up(flow)),
+            (Event::LinkUp(new), vec![0, 1, 2])
+        );
+    } else {
+        assert_eq!(deletions(flow), [(0, 3, BREACH)]);
+        assert_eq!(
+            (events(flow)[0], up(flow)),
+            (Event::LinkGone(new), vec![0, 1])
+        );
+    }
+}
+
+/// The same before the keys are exchanged: a request is out of sync, and a reply is one to nothing.
+#[test]
+fn a_confirmation_before_its_time_costs_the_new_link() {
+    let (mut client, new) = accepted();
+    let (right, _) = confirmations(false)[0];
+    client.receive(new, &Llc::ConfirmLink(right).emit());
+    confirmed_or_not(&mut client.flow, new, false);
+
+    let (mut server, new, offer) = offered();
+    let (right, _) = confirmations(true)[0];
+    server.receive(new, Llc::ConfirmLink(right));
+    assert_eq!(said(&mut server.flow), []);
+    assert_eq!(up(&server.flow), [0, 1]);
+    server.keys(LinkIx::FIRST, offer, 0);
+    said(&mut server.flow);
+    server.receive(new, Llc::ConfirmLink(right));
+    confirmed_or_not(&mut server.flow, new, true);
+}
+
+/// "Any unambiguously incorrect or out-of-sync LLC message": the answer to an offer is about the link offered.
+#[test]
+fn an_answer_about_another_link_costs_its_link() {
+    let mut server = Server::new();
+    server.join(2, SECOND);
+    let (new, offer) = server.offer(3);
+    let link = Some(number(4));
+    server.accept(LinkIx::FIRST, AddLink { link, ..offer }, THIRD);
+    assert_eq!(deletions(&mut server.flow), [(1, 1, BREACH)]);
+    let happened = events(&mut server.flow);
+    assert_eq!(happened[0], failed(0, LinkFailure::Violation));
+    assert!(happened.contains(&Event::LinkGone(new)));
+    assert_eq!(up(&server.flow), [1]);
+}
+
+/// "Parallel links are not permitted. Delete the link by sending a DELETE LINK to the client over another link in the
+/// link group." And a group has one asymmetric link at most (section 2.2.1).
+#[test]
+fn a_parallel_link_and_a_second_asymmetric_one_are_deleted() {
+    // The ports of the second link, those of the third one, and whether that may be.
+    for (second, third, fine) in [
+        ((2, 12), (3, 13), true),
+        ((2, 12), (1, 13), true),
+        ((2, 12), (3, 12), true),
+        ((2, 12), (1, 12), true),
+        ((2, 12), (1, 11), false),
+        ((2, 12), (2, 12), false),
+        ((2, 11), (3, 13), true),
+        ((2, 11), (3, 11), false),
+        ((1, 12), (3, 12), true),
+        ((1, 12), (1, 13), false),
+        ((2, 11), (2, 13), true),
+        ((2, 11), (1, 13), false),
+    ] {
+        let mut server = Server::new();
+        server.join(second.0, second.1);
+        let (new, offer) = server.offer(third.0);
+        server.accept(LinkIx::FIRST, offer, third.1);
+        let expected = if fine { vec![] } else { vec![(0, 3, BREACH)] };
+        assert_eq!(
+            deletions(&mut server.flow),
+            expected,
+            "{second:?} {third:?}"
+        );
+        let asked = events(&mut server.flow);
+        if fine {
+            assert!(matches!(asked[..], [Event::ConnectLink(_)]), "{asked:?}");
+        } else {
+            assert_eq!(asked, [Event::LinkGone(new)]);
+        }
+        assert_eq!(up(&server.flow), [0, 1]);
+    }
+}
+
+/// "Any link group command from the server, except DELETE LINK for the entire link group": "Client has sent a DELETE
+/// LINK for the link on which the message was received." "Ignore the LLC message."
+#[test]
+fn a_client_is_deaf_on_a_link_that_it_has_given_up() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let second = client.join(SECOND);
+        client.flow.handle_link_failed(second, at(20));
+        client.events();
+        client.sends();
+        let dropped = client.flow.counters().dropped;
+        client.test(second);
+        let announced = ConfirmRkey::request(key(40));
+        client.say(
+            second,
+            &Llc::ConfirmRkey(announced),
+            &v2::Llc::ConfirmRkey(announced),
+        );
+        client.confirm(second, SECOND, 3);
+        // Neither for this link nor for the other one.
+        client.delete(SECOND, second);
+        client.delete(11, second);
+        assert_eq!(client.flow.counters().dropped, dropped + 5);
+        assert_eq!((client.events(), client.sends()), (vec![], vec![]));
+        assert_eq!(up(&client.flow), [0]);
+        let all = DeleteLink {
+            reply: false,
+            all: true,
+            orderly: false,
+            link: None,
+            reason: LOST,
+        };
+        client.say(second, &Llc::DeleteLink(all), &v2::Llc::DeleteLink(all));
+        let down = Event::Down(DownReason::PeerDeleted(LOST));
+        assert_eq!(client.events(), [down, Event::Release]);
+    }
+}
+
+/// "ADD LINK from server (not first contact)", or its continuation, without a reply: "treat the link over which the
+/// ADD LINK was sent as if it had failed"; "retry the ADD LINK over another link".
+#[test]
+fn an_offer_without_an_answer_is_repeated_over_another_link() {
+    let asked = |exchange| LinkFailure::Timeout(exchange);
+    for accepts in [false, true] {
+        let (mut server, new) = if accepts {
+            let (server, new, _) = offered();
+            (server, new)
+        } else {
+            let mut server = Server::new();
+            server.join(2, SECOND);
+            server.now = LATER;
+            let (new, _) = server.offer(3);
+            (server, new)
+        };
+        server.flow.handle_timeout(at(LATER + 4_999));
+        assert_eq!(events(&mut server.flow), []);
+        server.now = LATER + 5_000;
+        server.flow.handle_timeout(at(server.now));
+        let happened = events(&mut server.flow);
+        assert_eq!(happened[0], failed(0, asked(Exchange::AddLink)));
+        assert_eq!(happened[1..], [Event::LinkGone(new)]);
+        assert_eq!(deletions(&mut server.flow), [(1, 1, LOST)]);
+        server.receive(place(1), Llc::DeleteLink(done(1)));
+        assert_eq!(deletions(&mut server.flow), [(1, 3, LOST)]);
+        server.receive(place(1), Llc::DeleteLink(done(3)));
+        let (_, offer) = server.offer(3);
+        assert_eq!(offer.link, Some(number(4)));
+        server.accept(place(1), offer, THIRD);
+        server.connect();
+    }
+}
+
+/// "ADD LINK CONTINUATION reply from client (not first contact, [...] the server owes more [...])", and nothing comes:
+/// "Treat as if client detected link failure on the link that the ADD LINK exchange is using. Send a DELETE LINK to
+/// the server over another active link if one exists".
+#[test]
+fn keys_that_do_not_come_cost_the_link_that_owes_them() {
+    for begins in [false, true] {
+        let (mut client, new) = accepted();
+        if begins {
+            client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 3)).emit());
+            said(&mut client.flow);
+        }
+        client.flow.handle_timeout(at(LATER + 4_999));
+        assert_eq!(events(&mut client.flow), []);
+        client.flow.handle_timeout(at(LATER + 5_000));
+        let expected = [(1, 3, LOST), (1, 1, LOST)];
+        assert_eq!(deletions(&mut client.flow), expected);
+        let happened = events(&mut client.flow);
+        let timeout = LinkFailure::Timeout(Exchange::AddLink);
+        assert_eq!(happened[0], failed(0, timeout));
+        assert!(happened.contains(&Event::LinkGone(new)));
+        assert_eq!(up(&client.flow), [1]);
+    }
+}
+
+/// A second link of the first contact without CONFIRM LINK: the server sends "a DELETE LINK to the client. Connection
+/// data cannot flow in the first link in the link group, until the reply to this DELETE LINK is received"; the client
+/// does "not consider the socket opened [...] until receiving confirmation from the server in the form of a DELETE
+/// LINK request for this link and sending the reply".
+#[test]
+fn a_second_link_that_is_not_confirmed_is_deleted_before_data_flows() {
+    let up = Event::FirstContact(LinkResult::Up);
+    let mut server = Server::new();
+    let (new, offer) = server.offer(2);
+    server.accept(LinkIx::FIRST, offer, SECOND);
+    server.connect();
+    server.keys(LinkIx::FIRST, offer, 0);
+    said(&mut server.flow);
+    server.flow.handle_timeout(at(5_001));
+    assert_eq!(events(&mut server.flow), [Event::LinkGone(new)]);
+    assert_eq!(deletions(&mut server.flow), [(0, 2, LOST)]);
+    assert!(!server.flow.is_usable());
+    server.receive(LinkIx::FIRST, Llc::DeleteLink(done(2)));
+    assert_eq!(events(&mut server.flow)[0], up);
+
+    let mut client = Client::new(false);
+    let attempt = client.offer(SECOND, key(21));
+    assert!(client.flow.link_made(attempt, Some(end(2)), at(1)));
+    client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(2, 0)).emit());
+    said(&mut client.flow);
+    client.flow.handle_timeout(at(5_001));
+    assert_eq!(client.events(), [Event::LinkGone(attempt.link())]);
+    assert_eq!(deletions(&mut client.flow), [(0, 2, LOST)]);
+    assert!(!client.flow.is_usable());
+    client.delete(SECOND, LinkIx::FIRST);
+    let [(0, Llc::DeleteLink(reply))] = said(&mut client.flow)[..] else {
+        panic!("an answer");
+    };
+    assert_eq!((reply.reply, reply.link), (true, Some(number(2))));
+    assert_eq!(client.events(), [up]);
+}
+
+/// "ADD LINK CONTINUATION reply from client (first contact [...])" and the server owes more: "Clean up the SMC-R link,
+/// and break the TCP connection". So does a server that waits for such a reply.
+#[test]
+fn a_first_contact_without_its_keys_fails() {
+    let mut client = Client::new(false);
+    let attempt = client.offer(SECOND, key(21));
+    assert!(client.flow.link_made(attempt, Some(end(2)), at(1)));
+    let mut server = Server::new();
+    let (_, offer) = server.offer(2);
+    server.accept(LinkIx::FIRST, offer, SECOND);
+    server.connect();
+    for mut flow in [client.flow, server.flow] {
+        said(&mut flow);
+        flow.handle_timeout(at(5_000));
+        assert_eq!(events(&mut flow), []);
+        flow.handle_timeout(at(5_001));
+        let happened = events(&mut flow);
+        let [Event::FirstContact(LinkResult::Failed(refusal))] = happened[..] else {
+            panic!("{happened:?}");
+        };
+        // It is too late for a Decline: TCP is reset.
+        assert!(!refusal.may_decline);
+        assert!(flow.is_over());
+        assert_eq!(said(&mut flow), []);
+    }
+}
