@@ -291,6 +291,18 @@ impl World {
         spans.len()
     }
 
+    /// The links of a host have equal shares of its connections, whichever have failed and come back.
+    fn check_spread(&self, h: usize) {
+        let load = self.load(h);
+        let flow = &self.hosts[h].flow;
+        let links = LinkIx::all().filter(|link| flow.is_link_up(*link));
+        let loads: Vec<u32> = links.map(&load).collect();
+        let most = loads.iter().max().unwrap();
+        let least = loads.iter().min().unwrap();
+        assert!(most - least <= 1, "{loads:?}: {:?}", self.log);
+        assert_eq!(flow.rebalance(load), None);
+    }
+
     /// All that was sent arrives, and the connections end.
     pub fn finish_streams(&mut self) {
         for round in 0..2 {
@@ -307,6 +319,7 @@ impl World {
                 }
             }
             for h in 0..2 {
+                self.check_spread(h);
                 for number in 0..self.hosts[h].streams.len() {
                     let sent = self.hosts[1 - h].streams[number].accepted;
                     let stream = &mut self.hosts[h].streams[number];

@@ -221,6 +221,38 @@ fn a_first_contact_of_the_server() {
     talk.expect_over();
 }
 
+/// The first contact is in the latest release that both know, with what that release brings.
+#[test]
+fn a_later_release_of_the_client_is_not_taken_over() {
+    for (offered, agreed) in [(9, 1), (1, 1), (0, 0)] {
+        let limits = offer().limits.filter(|_| offered > 0);
+        let later = OfferV2 {
+            release: offered,
+            limits,
+            ..offer()
+        };
+        let now = Time::from_millis(0);
+        let mut talk = Talk::new(Server::new(SERVER, HandshakeTiming::DEFAULT, now));
+        talk.message(Message::Proposal(Proposal {
+            v2: Ok(later),
+            ..both()
+        }));
+        assert_eq!(talk.actions(), [Todo::Do(Action::Contact)]);
+        let heard = talk.machine.proposal().unwrap().v2.unwrap();
+        assert_eq!(heard.release, offered);
+        let accept = own_v2(Role::Server, 2).accept_first(&heard, eid(COMMON), true);
+        let contact = Contact::First(local_v2(Role::Server, accept));
+        talk.machine.handle_contact(contact, now).unwrap();
+        let actions = talk.actions();
+        let [Todo::Send(Message::Accept(sent))] = actions.as_slice() else {
+            panic!("{actions:?}");
+        };
+        let first = sent.v2.unwrap().first.unwrap();
+        assert_eq!(first.release, agreed);
+        assert_eq!(first.limits.is_some(), agreed > 0);
+    }
+}
+
 #[test]
 fn a_client_that_offers_version_2_alone_need_not_say_who_it_is() {
     let nobody = Proposal {
