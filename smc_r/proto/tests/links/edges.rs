@@ -597,6 +597,27 @@ fn all_links_are_tested_at_once() {
     }
 }
 
+/// Answers that wait for a send slot of a link take no room once it has failed.
+#[test]
+fn what_waits_for_a_link_goes_with_it() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let second = client.join(SECOND);
+        let dropped = client.flow.counters().dropped;
+        for _ in 0..30 {
+            client.test(second);
+        }
+        client.test(LinkIx::FIRST);
+        // One to each link, an RKEY exchange and a change of the links are waiting.
+        let waiting = MAX_LINKS as u64 + 2;
+        assert_eq!(client.flow.counters().dropped, dropped + 31 - waiting);
+        client.flow.handle_link_failed(second, at(20));
+        client.test(LinkIx::FIRST);
+        let sends = [(0, kind(v2, 0x04)), (0, kind(v2, 0x07))];
+        assert_eq!(client.sends(), sends);
+    }
+}
+
 /// Linux says that all is in order even then.
 #[test]
 fn a_link_that_a_client_has_lost_is_left_at_once() {
