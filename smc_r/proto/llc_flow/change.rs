@@ -1035,6 +1035,20 @@ impl Flow {
                 self.drop_new(change, true);
                 self.go_on(now);
             }
+            // It is the end of the group, unless a TEST LINK says that the link works: Linux gives up silently when
+            // something else comes in between.
+            (Adding::Offer | Adding::Keys(_), _)
+                if self.phase == Phase::Active
+                    && !change.doubted
+                    && self.other_carrier(change.via).is_none() =>
+            {
+                self.change = Some(Change {
+                    until: now.after(self.params.timing.test_link_reply),
+                    doubted: true,
+                    ..change
+                });
+                self.probe(change.via, now);
+            }
             (Adding::Offer | Adding::Keys(_), _) => {
                 self.fail_link(change.via, LinkFailure::Timeout(step.exchange()), now);
             }

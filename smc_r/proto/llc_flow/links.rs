@@ -501,7 +501,8 @@ impl Flow {
         self.probe(change.via, now);
     }
 
-    /// The link that carries a deletion works, though nobody answers there. A client asks once more.
+    /// The link that carries a change works, though nobody answers there. A client asks once more for a deletion, and
+    /// a new link comes to nothing.
     fn carrier_tested(&mut self, at: LinkIx, now: Time) {
         let asks = self.asks;
         let doubted = |ask: &&Ask| ask.doubted && ask.via == at;
@@ -511,8 +512,10 @@ impl Flow {
         let change = self
             .change
             .filter(|change| change.doubted && change.via == at);
-        if let Some((change, Step::Delete(reason))) = change.map(|change| (change, change.step)) {
-            self.finish_delete(change, reason, now);
+        match change.map(|change| (change, change.step)) {
+            Some((change, Step::Delete(reason))) => self.finish_delete(change, reason, now),
+            Some((_, Step::Add(_))) => self.abort_add(DeleteReason::PATH_LOST, now),
+            None => {}
         }
     }
 

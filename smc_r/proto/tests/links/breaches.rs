@@ -21,7 +21,8 @@ use smc_proto::{
         DeleteReason,
         LinkRToken,
         Llc,
-        RTokenPair, //
+        RTokenPair,
+        TestLink, //
     },
     llc_flow::{
         DownReason,
@@ -485,6 +486,39 @@ fn keys_that_do_not_come_cost_the_link_that_owes_them() {
         assert_eq!(happened[0], failed(0, timeout));
         assert!(happened.contains(&Event::LinkGone(new)));
         assert_eq!(up(&client.flow), [1]);
+    }
+}
+
+/// Where that link is the last one, it may be that only the exchange has failed: a TEST LINK tells.
+#[test]
+fn the_last_link_is_tested_before_it_is_given_up() {
+    for works in [false, true] {
+        let mut client = Client::new(false);
+        let second = client.join(SECOND);
+        client.flow.handle_link_failed(second, at(2));
+        client.delete(SECOND, LinkIx::FIRST);
+        client.now = LATER;
+        let attempt = client.offer(THIRD, key(30));
+        assert!(client.flow.link_made(attempt, Some(end(3)), at(LATER)));
+        client.events();
+        said(&mut client.flow);
+        client.now = LATER + 5_000;
+        client.flow.handle_timeout(at(client.now));
+        assert_eq!(client.events(), []);
+        if works {
+            let [(0, Llc::TestLink(test))] = said(&mut client.flow)[..] else {
+                panic!("a test");
+            };
+            let reply = TestLink {
+                reply: true,
+                ..test
+            };
+            client.receive(LinkIx::FIRST, &Llc::TestLink(reply).emit());
+            assert_eq!(client.events(), [Event::LinkGone(attempt.link())]);
+            assert_eq!(deletions(&mut client.flow), [(0, 3, LOST)]);
+        }
+        client.flow.handle_timeout(at(LATER + 10_000));
+        assert_eq!(client.flow.is_usable(), works);
     }
 }
 
