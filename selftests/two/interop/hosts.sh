@@ -90,20 +90,23 @@ ipsec_off() {
 	ip xfrm state flush
 }
 
+second_device() {
+	rdma link add rxe1 type rxe netdev eth1
+	until_true 10 rxe_active rxe1
+}
 # A second device, and the name of the network that both are in. Linux uses one for a further link only where its
 # card has an address of the subnet of the group's first connection.
 second_nic_on() {
 	ip addr replace "$(second)/24" dev eth1 noprefixroute
 	ip route replace ${VM_LOCAL%.*}.0/24 dev eth1 metric 500
-	rdma link add rxe1 type rxe netdev eth1
-	until_true 10 rxe_active rxe1
+	second_device
 	smc_pnet -a NET -I eth0 -D rxe0
 	smc_pnet -a NET -I eth1 -D rxe1
 }
 second_nic_off() {
 	smc_pnet -f
 	rdma link del rxe1 2>/dev/null || true
-	ip addr del "$(second)/24" dev eth1
+	ip addr flush dev eth1 to "$(second)/24"
 }
 
 # One device on both cards, and addresses and the network's name along with it.
