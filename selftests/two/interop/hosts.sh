@@ -137,8 +137,8 @@ bridge_off() {
 	until_true 10 rxe_active rxe0
 }
 
-# RoCE does not arrive here any more; nobody is told.
-deaf() { iptables -w -A INPUT -p udp --dport 4791 -j DROP; }
+# deaf [MATCH...]: RoCE does not arrive here any more; nobody is told.
+deaf() { iptables -w -A INPUT "$@" -p udp --dport 4791 -j DROP; }
 hears() { iptables -w -F INPUT; }
 
 # A VLAN on top of the card.
