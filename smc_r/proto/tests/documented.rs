@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests that `Documentation/peers.md` names for the differences between peers are run.
+//! The tests that `Documentation/peers.md` names for the differences between peers are run: by `make test`, or where
+//! it says so by `make test-full` alone.
 
 use std::{
     fs,
     path::Path, //
 };
 
-/// Looks for a test in the file that it is in.
-fn case(folder: &Path, test: &str, name: &str) -> Result<(), String> {
+/// What stands behind a test that takes too long for `make test`.
+const AT_LENGTH: &str = " (`make test-full`)";
+
+/// Looks for a test in the file that it is in. `at_length`: it is run only where there is much time.
+fn case(folder: &Path, test: &str, name: &str, at_length: bool) -> Result<(), String> {
     let read = |file: String| fs::read_to_string(folder.join(file)).ok();
+    let named = |error| format!("`{test} {name}`: {error}");
     let result = if let Some(text) = read(format!("smc_r/proto/tests/{test}.rs")) {
         match test.split_once('/') {
             Some((binary, module)) if module != "main" => {
@@ -33,11 +38,14 @@ fn case(folder: &Path, test: &str, name: &str) -> Result<(), String> {
             {
                 is_run_by_python(&text, name)
             }
-            Some(text) => is_run_by_bash(&text, name),
+            Some(text) => return is_run_by_bash(&text, name, at_length).map_err(named),
             None => Err("there is no such file".into()),
         }
     };
-    result.map_err(|error| format!("`{test} {name}`: {error}"))
+    match result {
+        Ok(()) if at_length => Err(named("it is always run".into())),
+        result => result.map_err(named),
+    }
 }
 
 /// Whether a function of the core's is a test: it has the attribute for that, and is built.
@@ -68,41 +76,48 @@ fn list<'a>(text: &'a str, begin: &str, is_end: impl Fn(&str) -> bool) -> Option
 }
 
 /// Whether a suite runs the function: `run_tests` gets each of a list, which is either written there
-/// or in the array `CASES`. That is assigned once, and once more at most, to put something in front.
-fn is_run_by_bash(text: &str, name: &str) -> Result<(), String> {
+/// or in the array `CASES`. That is assigned once, and once more at most, to put something in front where the suite
+/// is run at length.
+fn is_run_by_bash(text: &str, name: &str, at_length: bool) -> Result<(), String> {
     let code = || text.lines().filter(|line| !line.trim().starts_with('#'));
     if !code().any(|line| line.starts_with(&format!("{name}() {{"))) {
         return Err("there is no such function".into());
     }
     let runs: Vec<&str> = code().filter(|line| line.contains("run_tests")).collect();
-    let cases = match runs[..] {
-        ["run_tests \\"] => list(text, runs[0], |line| !line.ends_with('\\')),
+    let (cases, more) = match runs[..] {
+        ["run_tests \\"] => (list(text, runs[0], |line| !line.ends_with('\\')), None),
         ["run_tests \"${CASES[@]}\""] => {
             let assigned: Vec<&str> = code()
                 .filter(|line| line.contains("CASES=") || line.contains("CASES+="))
                 .collect();
             let more = match assigned[..] {
                 ["CASES=("] => None,
-                ["CASES=(", more] if more.ends_with(" \"${CASES[@]}\")") => {
-                    more.split_once("CASES=(")
+                ["CASES=(", more]
+                    if more.starts_with(IF_AT_LENGTH) && more.ends_with(" \"${CASES[@]}\")") =>
+                {
+                    more.strip_prefix(IF_AT_LENGTH)
                 }
                 _ => return Err(format!("CASES is assigned otherwise: {assigned:?}")),
             };
-            let mut cases = list(text, "CASES=(", |line| line == ")");
-            if let (Some(cases), Some((_, more))) = (cases.as_mut(), more) {
-                cases.push(more);
-            }
-            cases
+            (list(text, "CASES=(", |line| line == ")"), more)
         }
         _ => return Err(format!("what it runs is unclear: {runs:?}")),
     };
-    let cases = cases.ok_or("its list has no end")?;
+    let always = cases.ok_or("its list has no end")?;
+    let cases = if at_length {
+        more.into_iter().collect()
+    } else {
+        always
+    };
     let item = format!("\"{name}:");
     match cases.iter().filter(|line| line.starts_with(&item)).count() {
         1 => Ok(()),
         count => Err(format!("it is {count} times in the list")),
     }
 }
+
+/// How a suite begins the line that puts something in front of its cases.
+const IF_AT_LENGTH: &str = "[ $SCALE -lt 10 ] || CASES=(";
 
 /// Whether a suite runs the function: it is in the list that `suite.main` gets, or its name in words
 /// is what `test.run` gets.
@@ -150,11 +165,15 @@ fn each_difference_has_its_test() {
             "{row}"
         );
         for item in tests.split(", ") {
+            let (item, at_length) = match item.strip_suffix(AT_LENGTH) {
+                Some(item) => (item, true),
+                None => (item, false),
+            };
             let item = item
                 .strip_prefix('`')
                 .and_then(|item| item.strip_suffix('`'));
             let (test, name) = item.and_then(|item| item.split_once(' ')).expect(row);
-            if let Err(error) = case(&folder, test, name) {
+            if let Err(error) = case(&folder, test, name, at_length) {
                 panic!("{topic}: {error}");
             }
         }
@@ -177,15 +196,17 @@ fn what_is_not_run_is_no_test() {
 
     let functions = "a() {\n}\nb() {\n}\nc() {\n}\n";
     let direct = format!("{functions}run_tests \\\n\t\"a:A\" \\\n\t\"b:B\"\n");
-    assert_eq!(is_run_by_bash(&direct, "b"), Ok(()));
-    assert!(is_run_by_bash(&direct, "c").is_err());
+    assert_eq!(is_run_by_bash(&direct, "b", false), Ok(()));
+    assert!(is_run_by_bash(&direct, "b", true).is_err());
+    assert!(is_run_by_bash(&direct, "c", false).is_err());
     let array = "CASES=(\n\t\"a:A\"\n)\n";
-    let front = "[ $X -lt 1 ] || CASES=(\"b:B\" \"${CASES[@]}\")\n";
+    let front = "[ $SCALE -lt 10 ] || CASES=(\"b:B\" \"${CASES[@]}\")\n";
     let run = "run_tests \"${CASES[@]}\"\n";
     let suite = |parts: &[&str]| parts.concat();
-    for name in ["a", "b"] {
+    for (name, at_length) in [("a", false), ("b", true)] {
         let text = suite(&[functions, array, front, run]);
-        assert_eq!(is_run_by_bash(&text, name), Ok(()));
+        assert_eq!(is_run_by_bash(&text, name, at_length), Ok(()));
+        assert!(is_run_by_bash(&text, name, !at_length).is_err());
     }
     for (parts, name) in [
         (&[functions, array, front, run][..], "c"),
@@ -201,7 +222,7 @@ fn what_is_not_run_is_no_test() {
         ),
     ] {
         let text = suite(parts);
-        assert!(is_run_by_bash(&text, name).is_err(), "{text}");
+        assert!(is_run_by_bash(&text, name, false).is_err(), "{text}");
     }
 
     let text =
