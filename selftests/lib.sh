@@ -206,6 +206,13 @@ add_rxe_b() { ip netns exec "$B" rdma link add "rxeb${1:-0}" type rxe netdev "vb
 
 rxe_active() { rdma link show "$1/1" 2>/dev/null | grep -q 'state ACTIVE'; }
 
+# has_gid DEVICE ADDRESS: the port has it (again): the device hears of an address a moment after it has come.
+has_gid() {
+	local hex
+	hex=$(printf '%02x%02x:%02x%02x' ${2//./ })
+	grep -qs "ffff:$hex\$" /sys/class/infiniband/$1/ports/1/gids/*
+}
+
 # Packets go from B to A again. While a neighbour was sought in vain, which lasts longer than the card was down,
 # connect() of TCP fails with EHOSTUNREACH.
 until_reached() { until_true 20 inB ping -c 1 -W 1 "${1:-$A4}" >/dev/null || fail "${1:-$A4} is not reached"; }
