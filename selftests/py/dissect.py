@@ -5,7 +5,7 @@ CASES has lines `TIME NAME`: when a case began. The packets of each, from all ca
 What is reported as wrong: a case without any, messages of which tshark warns, payload of accelerated TCP connections
 that is no CLC message, payload of any that begins like one and is none, messages by RDMA that are neither LLC nor CDC
 or that nobody is woken for, writes with immediate data. Every kind of message that is needed has to be there, of one
-host if its Ethernet addresses are given, and messages of several packets in the cases that have to have any.
+host if its Ethernet addresses are given, and what somebody has to say in a case.
 """
 
 import argparse
@@ -28,6 +28,7 @@ FIELDS = (
     "infiniband.bth.se",
     "smc.clc_msg",
     "smc.llc_msg",
+    "smc.add.link.response.rejected",
     "_ws.expert.severity",
     "_ws.expert.group",
     "_ws.expert.message",
@@ -44,9 +45,14 @@ LLC = {
     0x29: "DELETE RKEY", CDC: "CDC",
 }  # fmt: skip
 KINDS = [*CLC.values(), *dict.fromkeys(LLC.values())]
-# From this severity on it is a warning, unless it is about what TCP segments got lost.
+# What else is looked for: a flag of a message, and one of several packets.
+REJECTED, LONG = "rejected ADD LINK", "long message"
+# How tshark writes that a flag is set.
+TRUE = "1", "True"
+# From this severity on it is a warning, unless it is about what TCP segments got lost, or that UDP has no checksum,
+# which RoCE does not need over IPv6 either.
 WARNING = 0x600000
-SEQUENCE = 0x2000000
+SEQUENCE, CHECKSUM = 0x2000000, 0x1000000
 GUESSES = (
     "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib", "iser_infiniband", "eth_over_ib",
     "mellanox_eoib", "sdp_infiniband", "fc_infiniband",
@@ -88,7 +94,7 @@ def packets(capture):
 
 
 def split(captures, prefix, starts, names):
-    """One file for each case; gives back all, as tshark can read it, the cases that have any, and those that have
+    """One file for each case; gives back all, as tshark can read it, the cases that have any, and where who sends
     messages of several packets."""
     with open(captures[0], "rb") as file:
         head = file.read(24)
@@ -102,13 +108,18 @@ def split(captures, prefix, starts, names):
         if whole is None:
             continue
         if whole is not frame:
-            long.add(name)
+            long.add((name, ethernet(frame[6:12]), LONG))
             record = record[:8] + struct.pack("<II", len(whole), len(whole))
         readable += record + big_endian(whole)
     for name, data in parts.items():
         with open(f"{prefix}-{name}.pcap", "wb") as file:
             file.write(head + data)
     return bytes(readable), set(parts), long
+
+
+def ethernet(address):
+    """An Ethernet address as it is written."""
+    return ":".join(f"{byte:02x}" for byte in address)
 
 
 def without_any(names, found):
@@ -118,11 +129,24 @@ def without_any(names, found):
             yield f"nothing was captured of {name}"
 
 
+# By types of Ethernet: how long a header of IP is, where it says what comes next, and where how long the packet is
+# without so many of its bytes.
+IP = {b"\x08\x00": (20, 9, 2, 0), b"\x86\xdd": (40, 6, 4, 40)}
+
+
+def network(frame):
+    """Where in a frame the header of IP is, and the row of `IP` for it, if there is one."""
+    at = 18 if frame[12:14] == b"\x81\x00" else 14
+    return at, IP.get(frame[at - 2 : at])
+
+
 def transport(frame):
-    """Where in a frame the header of the RDMA transport is, if it has one (RoCE version 2, IPv4)."""
-    ip = 18 if frame[12:14] == b"\x81\x00" else 14
-    udp = ip + 20
-    if frame[ip - 2 : ip] != b"\x08\x00" or frame[ip + 9] != 17 or frame[udp + 2 : udp + 4] != b"\x12\xb7":
+    """Where in a frame the header of the RDMA transport is, if it has one (RoCE version 2)."""
+    ip, layout = network(frame)
+    if not layout:
+        return None
+    udp = ip + layout[0]
+    if frame[ip + layout[1]] != 17 or frame[udp + 2 : udp + 4] != b"\x12\xb7":
         return None
     return udp + 8
 
@@ -133,8 +157,8 @@ def joined(frame, begun):
     at = transport(frame)
     if at is None or frame[at] not in (FIRST, MIDDLE, LAST):
         return frame
-    # Addresses, and the queue pair that it is for.
-    key = frame[at - 16 : at - 8] + frame[at + 5 : at + 8]
+    # Ethernet addresses, and the queue pair that it is for.
+    key = frame[:12] + frame[at + 5 : at + 8]
     number = int.from_bytes(frame[at + 9 : at + 12], "big")
     if frame[at] == FIRST:
         begun[key] = number, frame
@@ -148,11 +172,12 @@ def joined(frame, begun):
         begun[key] = number, whole
         return None
     del begun[key]
-    ip, udp = at - 28, at - 8
+    ip, (_, _, length, without) = network(frame)
+    udp = at - 8
     whole = bytearray(whole)
     # As the last one has it: whether somebody is woken, and by how much it is padded.
     whole[at : at + 2] = bytes((ONLY, frame[at + 1]))
-    whole[ip + 2 : ip + 4] = (len(whole) - ip).to_bytes(2, "big")
+    whole[ip + length : ip + length + 2] = (len(whole) - ip - without).to_bytes(2, "big")
     whole[udp + 4 : udp + 6] = (len(whole) - udp).to_bytes(2, "big")
     return bytes(whole)
 
@@ -198,7 +223,7 @@ def numbers(text):
 def warns(frame):
     """Whether tshark has anything against this."""
     severities, groups = numbers(frame.ws_expert_severity), numbers(frame.ws_expert_group)
-    return any(severity >= WARNING and group != SEQUENCE for severity, group in zip(severities, groups))
+    return any(severity >= WARNING and group not in (SEQUENCE, CHECKSUM) for severity, group in zip(severities, groups))
 
 
 def arguments():
@@ -206,7 +231,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of", action="append", default=[], metavar="ETHER", help="who has to send what is needed")
     parser.add_argument("--need", action="append", default=[], choices=KINDS, metavar="KIND")
-    parser.add_argument("--long", action="append", default=[], metavar="CASE", help="has messages of several packets")
+    parser.add_argument("--has", action="append", default=[], nargs=3, metavar=("CASE", "ETHER", "KIND"),
+                        help=f"where who has to say what: a kind, {REJECTED} or {LONG}")
     parser.add_argument("prefix")
     parser.add_argument("cases")
     parser.add_argument("captures", nargs="+")
@@ -221,10 +247,9 @@ def main():
     readable = f"{options.captures[0]}.readable"
     with open(readable, "wb") as file:
         file.write(content)
-    seen, sent = collections.Counter(), set()
+    seen, sent = collections.Counter(), long
     messages = 0
     wrong = list(without_any(names, found))
-    wrong += [f"no message of several packets in {name}" for name in set(options.long) - long]
     payload = collections.defaultdict(list)
     accelerated = set()
     for frame in frames(readable):
@@ -242,10 +267,11 @@ def main():
             for kind in numbers(field):
                 name = known.get(kind, f"{what} {kind}")
                 seen[name] += 1
-                if not options.of or frame.eth_src in options.of:
-                    sent.add(name)
+                sent.add((case, frame.eth_src, name))
                 if kind not in known:
                     report(f"{what} type {kind}")
+        if any(flag in TRUE for flag in frame.smc_add_link_response_rejected.split(",")):
+            sent.add((case, frame.eth_src, REJECTED))
         if frame.tcp_stream and frame.tcp_len not in ("", "0") and not frame.tcp_analysis_retransmission:
             kinds = numbers(frame.smc_clc_msg)
             if 3 in kinds:
@@ -261,7 +287,7 @@ def main():
             messages += 1
             if "smc" not in layers:
                 report("neither LLC nor CDC")
-            if frame.infiniband_bth_se not in ("1", "True"):
+            if frame.infiniband_bth_se not in TRUE:
                 report("no event is solicited")
         if opcode in IMMEDIATE:
             report("a write with immediate data")
@@ -269,10 +295,11 @@ def main():
         for is_clc, report in payload[stream]:
             if not is_clc:
                 report("no CLC message on an accelerated connection")
+    wrong += [f"no {what} in {case} from {who}" for case, who, what in options.has if (case, who, what) not in sent]
     for text in wrong[:20]:
         print(f"# {text}")
     print(f"# {len(accelerated)} accelerated connections; " + ", ".join(f"{n} {k}" for k, n in seen.most_common()))
-    missing = set(options.need) - sent
+    missing = set(options.need) - {kind for _, who, kind in sent if not options.of or who in options.of}
     if missing:
         print(f"# not seen: {', '.join(sorted(missing))}")
     if not messages:
