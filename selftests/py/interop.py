@@ -164,6 +164,29 @@ def steady(role, host, port, ready):
     s.say(f"# {rounds} blocks")
 
 
+def one_way(role, host, port, ready):
+    """Our end sends until there is the file READY.stop. The other one looks at the data, and says how much it was."""
+    sock = pair(role, host, port, ready)
+    s.touch(f"{ready}.{role}")
+    place = 0
+    if EXPECT == "any":
+        while data := sock.recv(65536):
+            check_counted(place, data, "at Linux")
+            place += len(data)
+        sock.sendall(place.to_bytes(8, "big"))
+        sock.close()
+        return
+    rng = random.Random(port)
+    while not os.path.exists(f"{ready}.stop"):
+        size = rng.choice((1, 3000, 50000, 150000))
+        sock.sendall(counted(place, size))
+        place += size
+    sock.shutdown(socket.SHUT_WR)
+    s.equal("bytes that arrived", place, int.from_bytes(s.read_exactly(sock, 8), "big"))
+    s.equal("end", b"", sock.recv(1))
+    s.say(f"# {place} bytes")
+
+
 def ping_pong(role, host, port, ready, count):
     """Small messages to and fro."""
     sock = pair(role, host, port, ready)
@@ -475,8 +498,8 @@ def play(part, words):
     os.dup2(output, 2)
     case, role, host, port, ready, EXPECT, *rest = words
     sys.argv[1:] = [case]
-    table = (bulk, steady, ping_pong, urgent, half_close, abort, reset, killed, on_demand, held, sequence, paced,
-             ipsec_policy, many, cut)
+    table = (bulk, steady, one_way, ping_pong, urgent, half_close, abort, reset, killed, on_demand, held,
+             sequence, paced, ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()
 
