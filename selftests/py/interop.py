@@ -118,6 +118,14 @@ def counted(start, amount):
     return numbers[start - first * 8 :][:amount]
 
 
+class Misplaced(AssertionError):
+    """A part of a stream is where another one belongs, `gap` bytes before its own place."""
+
+    def __init__(self, text, gap):
+        super().__init__(text)
+        self.gap = gap
+
+
 def check_counted(start, data, who):
     """That this is the part of the stream; if not, which part of it is there instead."""
     if data == counted(start, len(data)):
@@ -126,8 +134,9 @@ def check_counted(start, data, who):
     place = start + wrong
     unit = wrong + -place % 8
     found = int.from_bytes(data[unit : unit + 8], "little") * 8
-    raise AssertionError(f"{who}: at {place} of the stream is what belongs to {found} ({found - place - -place % 8}), "
-                         f"{wrong} of {len(data)} bytes into what was received")
+    gap = found - place - -place % 8
+    raise Misplaced(f"{who}: at {place} of the stream is what belongs to {found} ({gap}), {wrong} of {len(data)} bytes "
+                    "into what was received", gap)
 
 
 def there_and_back(sock, place, size):
@@ -162,6 +171,36 @@ def steady(role, host, port, ready):
     sock.shutdown(socket.SHUT_WR)
     s.equal("end", b"", sock.recv(1))
     s.say(f"# {rounds} blocks")
+
+
+# What Linux sends from, if nobody asks for another size.
+LINUX_BUFFER = 65536
+
+
+def endured(role, host, port, ready):
+    """As `steady`, where a card of Linux goes. What that sends again may be what belongs a buffer's length later, which
+    our end sees, and it may give a connection up: Documentation/peers.md. Two files, READY.ours.end and READY.linux.end,
+    say how it went."""
+    end = "whole"
+    try:
+        steady(role, host, port, ready)
+    except Misplaced as error:
+        if EXPECT == "any" or error.gap != LINUX_BUFFER:
+            raise
+        s.say(f"# {error}")
+        end = "damaged"
+        s.touch(f"{ready}.damaged")
+    except TimeoutError:
+        raise
+    except OSError as error:
+        end = s.name_of(error)
+    except AssertionError:
+        # Our end hangs up when it has seen enough.
+        if EXPECT != "any" or not os.path.exists(f"{ready}.damaged"):
+            raise
+        end = "cut off"
+    with open(f"{ready}.{'linux' if EXPECT == 'any' else 'ours'}.end", "w", encoding="ascii") as file:
+        file.write(end)
 
 
 def one_way(role, host, port, ready):
@@ -498,7 +537,7 @@ def play(part, words):
     os.dup2(output, 2)
     case, role, host, port, ready, EXPECT, *rest = words
     sys.argv[1:] = [case]
-    table = (bulk, steady, one_way, ping_pong, urgent, half_close, abort, reset, killed, on_demand, held,
+    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, on_demand, held,
              sequence, paced, ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()
