@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A server that sends everything back, and clients that check that: one as often as it is told, one that
-waits for the end of its connection."""
+waits for the end of its connection, one with many connections."""
 
+import concurrent.futures
 import os
 import select
 import socket
@@ -141,5 +142,25 @@ def guest(host, port, rounds, ready):
     s.say(mode, how)
 
 
+def crowd(host, port, count, ready):
+    """So many connections, which are there when READY.up is: rounds on each of them all the time, until READY.stop is
+    there."""
+    conns = [s.need_smc(s.connect(host, int(port))) for _ in range(int(count))]
+    s.touch(ready + ".up")
+
+    def talk(conn):
+        number = 0
+        while not os.path.exists(ready + ".stop"):
+            one_round(conn, number)
+            number += 1
+        conn.shutdown(socket.SHUT_WR)
+        s.equal("rest", b"", conn.recv(1))
+        return number
+
+    with concurrent.futures.ThreadPoolExecutor(len(conns)) as pool:
+        rounds = list(pool.map(talk, conns))
+    s.say(len(rounds), "connections,", min(rounds), "rounds and more")
+
+
 if __name__ == "__main__":
-    {"server": server, "client": client, "guest": guest}[sys.argv[1]](*sys.argv[2:])
+    {"server": server, "client": client, "guest": guest, "crowd": crowd}[sys.argv[1]](*sys.argv[2:])

@@ -108,11 +108,16 @@ def unload(*names):
 
 def add_hosts(number=0):
     """The hosts `left` and `right`, or one more pair of cards between them."""
-    left, right = (f"left{number or ''}", f"right{number or ''}")
     if number == 0:
         for space in "left", "right":
             run("ip", "netns", "add", space)
             run("ip", "-n", space, "link", "set", "lo", "up")
+    add_cards(number)
+
+
+def add_cards(number):
+    """A pair of cards between the hosts."""
+    left, right = (f"left{number or ''}", f"right{number or ''}")
     run("ip", "link", "add", left, "netns", "left", "type", "veth", "peer", "name", right,
         "netns", "right")
     for space, dev, host in ("left", left, 1), ("right", right, 2):

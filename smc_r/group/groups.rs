@@ -207,13 +207,15 @@ impl Groups {
         Ok((group, token))
     }
 
-    /// The client's group and link that an Accept names. `None` if the peer has no group here, and
+    /// The client's group and link that an Accept names, in the VLAN of the TCP connection: what goes in one VLAN
+    /// by TCP goes in no other one by RDMA, whatever the peer says. `None` if the peer has no group here, and
     /// `Some(None)` if it has, but no such link.
     pub(crate) fn find_client(
         &self,
         ns: &Arc<Netns>,
         peer: PeerId,
         end: &LinkEnd,
+        vlan: Option<u16>,
         is_v2: bool,
     ) -> Option<Option<(Arc<Group>, LinkIx)>> {
         let list = self.list.lock();
@@ -225,6 +227,9 @@ impl Groups {
                 && Arc::ptr_eq(&group.ns, ns)
         }) {
             known = true;
+            if group.vlan != vlan {
+                continue;
+            }
             if let Some(link) = group.find_link(end) {
                 return Some(Some((group.clone(), link)));
             }

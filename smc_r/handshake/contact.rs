@@ -110,7 +110,8 @@ impl Handshake {
             return answer;
         }
         let is_v2 = offer.v2.is_some();
-        let Some(found) = groups.find_client(&self.sk.ns, offer.id, &offer.link, is_v2) else {
+        let found = groups.find_client(&self.sk.ns, offer.id, &offer.link, path.vlan, is_v2);
+        let Some(found) = found else {
             return Some(Contact::OutOfSync);
         };
         let Some((group, place)) = found else {
