@@ -179,8 +179,8 @@ LINUX_BUFFER = 65536
 
 def endured(role, host, port, ready):
     """As `steady`, where a card of Linux goes. What that sends again may be what belongs a buffer's length later, which
-    our end sees, and it may give a connection up: Documentation/peers.md. Two files, READY.ours.end and READY.linux.end,
-    say how it went."""
+    our end sees, and it may give a connection up: Documentation/peers.md. Two files, READY.ours.end and
+    READY.linux.end, say how it went."""
     end = "whole"
     try:
         steady(role, host, port, ready)

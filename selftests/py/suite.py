@@ -199,11 +199,18 @@ def said_by_module():
     """Prints what the module has counted, and its groups, while there is still what a failed case has made."""
     if not os.path.exists("/sys/module/smc_r"):
         return
+    def show(name, *words):
+        """Where the module hangs, what the case says is still to be printed."""
+        try:
+            shown = run(*words, check=False, timeout=20)
+        except subprocess.TimeoutExpired as error:
+            shown = str(error)
+        print("".join(f"# {name}{line}\n" for line in shown.splitlines()), end="", flush=True)
+
     for space in os.listdir("/run/netns") if os.path.exists("/run/netns") else []:
-        shown = run("ip", "netns", "exec", space, "smcctl", "stats", check=False)
-        print("".join(f"# {space}: {line}\n" for line in shown.splitlines()), end="")
+        show(f"{space}: ", "ip", "netns", "exec", space, "smcctl", "stats")
     for what in "groups", "links":
-        print("".join(f"# {line}\n" for line in run("smcctl", what, check=False).splitlines()), end="", flush=True)
+        show("", "smcctl", what)
 
 
 def main(tests, set_up, tear_down):

@@ -746,6 +746,7 @@ impl Flow {
         self.take_pairs(at, link, pairs.iter().map(|pair| (*pair).into()), peers);
         change.step = Step::Add(Adding::Connect);
         change.until = now.after(self.params.timing.reply);
+        change.doubted = false;
         self.change = Some(change);
         self.event(Event::ConnectLink(Attempt {
             link,
@@ -794,6 +795,7 @@ impl Flow {
         self.take_pairs(at, link, message.pairs().iter().copied(), peers);
         keys.peer_left = Some(message.left.saturating_sub(PAIRS));
         change.until = now.after(self.params.timing.reply);
+        change.doubted = false;
         if self.is_server() && keys.is_complete() {
             return self.confirm_new(change, now);
         }

@@ -16,7 +16,8 @@
 //!
 //! Two kinds never run at the same time: those that change the links (first contact, DELETE LINK
 //! of one link) and our own RKEY exchanges, of which one at a time is under way and a few more wait
-//! in line. The peer's requests are answered at once, from its message alone. All queues are small
+//! in line. The peer's requests are answered at once, from its message alone; while one of its RKEY
+//! exchanges takes several messages, the links stay as they are, for as long as a reply may take. All queues are small
 //! arrays: a peer that sends without end finds that what does not fit is dropped.
 //!
 //! # Links

@@ -93,9 +93,9 @@ impl Flow {
         matches!(self.phase, Phase::New | Phase::Ending { .. } | Phase::Down)
     }
 
-    /// A client does not listen any more on a link that it has asked to be deleted, but for the end
-    /// of the whole group (RFC 7609 appendix C.7.1); nobody does on one that is not there. On one that
-    /// is being added, nothing comes before CONFIRM LINK.
+    /// On a link that is on its way out nothing but DELETE LINK is heard, and of that a client takes the end of
+    /// the whole group alone (RFC 7609 appendix C.7.1); on one that is not there, nothing at all. On one that is
+    /// being added, nothing comes before CONFIRM LINK.
     fn is_deaf_on(&self, link: LinkIx, message: &[u8]) -> bool {
         let Some(link) = self.link(link) else {
             return true;

@@ -460,6 +460,7 @@ impl Flow {
         peers: &mut PeerTable<'_>,
         now: Time,
     ) {
+        self.check_incoming(now);
         let left = message.others.saturating_sub(IN_REQUEST);
         let unheard = left == 0 && self.is_change_unheard();
         let changing = self.phase != Phase::Active || (self.change.is_some() && !unheard);
@@ -468,13 +469,15 @@ impl Flow {
         let known = !changing
             && message.others <= OTHERS_MAX
             && self.take_entries(message.entries(), &mut tokens);
-        let begins_anew = self.incoming.take().is_some();
+        // Who begins anew all the time does not keep the links as they are for ever.
+        let before = self.incoming.take().map(|incoming| incoming.until);
+        let until = before.unwrap_or(now.after(self.params.timing.reply));
         let taken = if known && left > 0 {
             self.incoming = Some(Incoming {
                 at,
                 tokens,
                 left,
-                until: now.after(self.params.timing.reply),
+                until,
             });
             true
         } else {
@@ -490,7 +493,7 @@ impl Flow {
         if taken && left == 0 {
             self.check_covered(&tokens, now);
         }
-        if begins_anew {
+        if before.is_some() {
             self.go_on(now);
         }
     }

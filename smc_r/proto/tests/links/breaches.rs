@@ -522,6 +522,71 @@ fn the_last_link_is_tested_before_it_is_given_up() {
     }
 }
 
+/// An answer that comes late has the exchange go on, and the answer to the TEST LINK behind it does not end that.
+#[test]
+fn a_late_answer_ends_the_doubt() {
+    let answer = |sends: Vec<(usize, Llc)>| match sends[..] {
+        [(0, Llc::TestLink(test))] => TestLink {
+            reply: true,
+            ..test
+        },
+        ref other => panic!("no test: {other:?}"),
+    };
+    let mut server = Server::new();
+    let second = server.join(2, SECOND);
+    server.now = LATER;
+    let (new, offer) = server.offer(3);
+    // Now there is one link left.
+    server.flow.handle_link_failed(second, at(LATER));
+    events(&mut server.flow);
+    server.now += 5_000;
+    server.flow.handle_timeout(at(server.now));
+    let test = answer(said(&mut server.flow));
+    server.accept(LinkIx::FIRST, offer, THIRD);
+    server.receive(LinkIx::FIRST, Llc::TestLink(test));
+    server.connect();
+    // It is doubted anew where it stalls again.
+    server.now += 5_000;
+    server.flow.handle_timeout(at(server.now));
+    let test = answer(said(&mut server.flow));
+    server.keys(LinkIx::FIRST, offer, 0);
+    server.receive(LinkIx::FIRST, Llc::TestLink(test));
+    assert_eq!(events(&mut server.flow), []);
+    assert!(matches!(
+        said(&mut server.flow)[..],
+        [(place, Llc::ConfirmLink(_))] if place == new.get()
+    ));
+}
+
+/// A peer that announces buffers in several messages, and begins again and again, does not keep the links as they are
+/// for longer than one that does so once.
+#[test]
+fn exchanges_that_begin_anew_do_not_put_off_a_deletion() {
+    let mut server = Server::new();
+    let second = server.join(2, SECOND);
+    let (attempt, _) = crate::fixtures::asked(&mut server.flow);
+    assert!(server.flow.link_made(attempt, None, at(1)));
+    let entry = LinkRToken {
+        link: Some(number(2)),
+        rtoken: key(41),
+    };
+    let request = ConfirmRkey {
+        others: 3,
+        entries: [entry; 2],
+        ..ConfirmRkey::request(key(40))
+    };
+    server.now = LATER;
+    server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
+    server.flow.handle_link_failed(second, at(LATER + 1));
+    assert_eq!(deletions(&mut server.flow), []);
+    server.now = LATER + 4_000;
+    server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
+    assert_eq!(deletions(&mut server.flow), []);
+    server.now = LATER + 5_001;
+    server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
+    assert_eq!(deletions(&mut server.flow), [(0, 2, LOST)]);
+}
+
 /// A second link of the first contact without CONFIRM LINK: the server sends "a DELETE LINK to the client. Connection
 /// data cannot flow in the first link in the link group, until the reply to this DELETE LINK is received"; the client
 /// does "not consider the socket opened [...] until receiving confirmation from the server in the form of a DELETE
