@@ -89,14 +89,33 @@ fn done(link: u8) -> DeleteLink {
     }
 }
 
+/// The server of a group of two links, in which nothing is going on, and the second one.
+fn idle_server() -> (Server, LinkIx) {
+    let mut server = Server::new();
+    let second = server.join(2, SECOND);
+    let (attempt, _) = crate::fixtures::asked(&mut server.flow);
+    assert!(server.flow.link_made(attempt, None, at(1)));
+    (server, second)
+}
+
+/// The first of two messages about a buffer.
+fn first_of_two() -> ConfirmRkey {
+    let entry = LinkRToken {
+        link: Some(number(2)),
+        rtoken: key(41),
+    };
+    ConfirmRkey {
+        others: 3,
+        entries: [entry; 2],
+        ..ConfirmRkey::request(key(40))
+    }
+}
+
 /// Either side of a group of two links, in which nothing is going on.
 fn sides() -> [(Flow, Vec<PeerRmb>); 2] {
     let mut client = Client::new(false);
     client.join(SECOND);
-    let mut server = Server::new();
-    server.join(2, SECOND);
-    let (attempt, _) = crate::fixtures::asked(&mut server.flow);
-    assert!(server.flow.link_made(attempt, None, at(1)));
+    let (server, _) = idle_server();
     [(client.flow, client.peers), (server.flow, server.peers)]
 }
 
@@ -135,21 +154,13 @@ fn a_link_without_a_key_fails_alone() {
 fn a_continuation_of_confirm_rkey_with_a_wrong_count_costs_its_link() {
     for (left, wrong) in [(1, false), (0, true), (2, true), (4, true)] {
         for mut side in sides() {
-            let entry = LinkRToken {
-                link: Some(number(2)),
-                rtoken: key(41),
-            };
-            let request = ConfirmRkey {
-                others: 3,
-                entries: [entry; 2],
-                ..ConfirmRkey::request(key(40))
-            };
+            let request = first_of_two();
             receive(&mut side, 0, Llc::ConfirmRkey(request));
             let accepted = Llc::ConfirmRkey(request.accepted());
             assert_eq!(said(&mut side.0), [(0, accepted)]);
             let goes_on = ConfirmRkeyCont {
                 left,
-                entries: [entry; 3],
+                entries: [request.entries[0]; 3],
                 ..ConfirmRkeyCont::default()
             };
             receive(&mut side, 0, Llc::ConfirmRkeyCont(goes_on));
@@ -562,19 +573,8 @@ fn a_late_answer_ends_the_doubt() {
 /// for longer than one that does so once.
 #[test]
 fn exchanges_that_begin_anew_do_not_put_off_a_deletion() {
-    let mut server = Server::new();
-    let second = server.join(2, SECOND);
-    let (attempt, _) = crate::fixtures::asked(&mut server.flow);
-    assert!(server.flow.link_made(attempt, None, at(1)));
-    let entry = LinkRToken {
-        link: Some(number(2)),
-        rtoken: key(41),
-    };
-    let request = ConfirmRkey {
-        others: 3,
-        entries: [entry; 2],
-        ..ConfirmRkey::request(key(40))
-    };
+    let (mut server, second) = idle_server();
+    let request = first_of_two();
     server.now = LATER;
     server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
     server.flow.handle_link_failed(second, at(LATER + 1));
