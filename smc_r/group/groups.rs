@@ -22,7 +22,7 @@ use smc_proto::{
     wire::{Gid, PeerId}, //
 };
 
-use super::{ConnToken, Drain, Group, Terms};
+use super::{moving::Fit, ConnToken, Drain, Group, Terms};
 use crate::{
     clock::now,
     device::{Device, DeviceUpcalls, Path},
@@ -119,40 +119,13 @@ impl Groups {
         from: Option<IpAddr>,
     ) -> Result<ServerChoice> {
         let Match {
-            peer: (mac, gid),
+            peer: (_, gid),
             path,
             v2,
         } = found;
-        let eid = v2.map(|v2| v2.eid);
         let mut list = self.list.lock();
-        let candidates = list.iter().filter(|group| {
-            group.role == Role::Server
-                && group.peer_id == peer
-                && group.vlan == path.vlan
-                && group.first_path.service == path.service
-                && group.terms.map(|terms| terms.eid) == eid
-                // Who does not say who it is, is known by its port, which anybody can name, and by
-                // the host that its TCP connections come from.
-                && (!peer.is_zero()
-                    || (group.peer_gid == *gid && group.first_from.as_ref() == from.as_ref()))
-                && Arc::ptr_eq(&group.ns, ns)
-        });
-        for group in candidates {
-            if group.is_over() {
-                continue;
-            }
-            if !group.is_usable() {
-                // Anybody can use the name of another host. He is waited for by himself only.
-                if group.first_from.as_ref() != from.as_ref() {
-                    continue;
-                }
-                return Ok(ServerChoice::Wait(group.clone()));
-            }
-            if let Some(seat) = group.fitting_seat(*mac, *gid, path) {
-                if let Some(token) = group.add_connection() {
-                    return Ok(ServerChoice::Subsequent(group.clone(), seat, token));
-                }
-            }
+        if let Some(choice) = Self::existing(&list, ns, peer, found, from) {
+            return Ok(choice);
         }
         let first_contact = FirstContact::begin(&ns.shared.groups)?;
         if ns.groups() >= MAX_GROUPS {
@@ -173,6 +146,63 @@ impl Groups {
             group.first_from.populate(from);
         }
         Ok(ServerChoice::First(group, token, first_contact))
+    }
+
+    /// A group that there is for a client, with a link that does for its connection.
+    fn existing(
+        list: &[Arc<Group>],
+        ns: &Arc<Netns>,
+        peer: PeerId,
+        found: &Match,
+        from: Option<IpAddr>,
+    ) -> Option<ServerChoice> {
+        let Match {
+            peer: port,
+            path,
+            v2,
+        } = found;
+        let eid = v2.map(|v2| v2.eid);
+        let candidates = || {
+            list.iter().filter(|group| {
+                group.role == Role::Server
+                    && group.peer_id == peer
+                    && group.vlan == path.vlan
+                    && group.first_path.service == path.service
+                    && group.terms.map(|terms| terms.eid) == eid
+                    // Who does not say who it is, is known by its port, which anybody can name, and by
+                    // the host that its TCP connections come from.
+                    && (!peer.is_zero()
+                        || (group.peer_gid == port.1 && group.first_from.as_ref() == from.as_ref()))
+                    && Arc::ptr_eq(&group.ns, ns)
+            })
+        };
+        let seat = |group: &Arc<Group>, fit| {
+            let seat = group.fitting_seat(*port, path, fit)?;
+            let token = group.add_connection()?;
+            Some(ServerChoice::Subsequent(group.clone(), seat, token))
+        };
+        for group in candidates().filter(|group| !group.is_over()) {
+            let choice = if group.is_usable() {
+                seat(group, Fit::BothPorts)
+            } else {
+                // Anybody can use the name of another host. He is waited for by himself only.
+                let same = group.first_from.as_ref() == from.as_ref();
+                same.then(|| ServerChoice::Wait(group.clone()))
+            };
+            if choice.is_some() {
+                return choice;
+            }
+        }
+        // When a device of one side has gone, so has the link between the two ports. What is left of the group leads
+        // to this host; a new one, between ports of a network of several wires, may lead nowhere.
+        let network = path.want.pnet?;
+        candidates()
+            .filter(|group| {
+                group.first_path.want.pnet == Some(network)
+                    && group.first_from.as_ref() == from.as_ref()
+                    && group.is_usable()
+            })
+            .find_map(|group| seat(group, Fit::OnePort))
     }
 
     /// A new group for a client whose server asks for one. Sleeps.

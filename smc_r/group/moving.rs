@@ -34,6 +34,17 @@ impl LinkSet {
     }
 }
 
+/// Which ports of a new connection one link of a group has to be at.
+#[derive(Clone, Copy)]
+pub(super) enum Fit {
+    /// That of the client's Proposal, and the one that the server would use.
+    BothPorts,
+    /// That of the client's Proposal; or the server's, if this stands in for the port of the TCP connection's
+    /// interface, which has none that works. Otherwise it is the client that may have changed its port, without
+    /// having been able to say that it has lost the link.
+    OnePort,
+}
+
 impl Group {
     /// Whether connections may use this link.
     pub(crate) fn is_link_up(&self, link: &Arc<Link>) -> bool {
@@ -52,20 +63,32 @@ impl Group {
         self.link(link).map_or(u32::MAX, |link| link.load())
     }
 
-    /// Server: a seat on a link for a new connection of a client, whose Proposal names a port, if a
-    /// link between that and our own port is there. Who asks next finds the seat counted.
-    pub(super) fn fitting_seat(&self, mac: Mac, gid: Gid, path: &Path) -> Option<Seat> {
+    /// Server: a seat on a link for a new connection of a client, whose Proposal names a port, if the group has a
+    /// link that lies as it has to. Who asks next finds the seat counted.
+    pub(super) fn fitting_seat(
+        &self,
+        (mac, gid): (Mac, Gid),
+        path: &Path,
+        fit: Fit,
+    ) -> Option<Seat> {
+        let stands_in = path.want.ifindex != Some(path.netdev.ifindex);
         let guard = self.flow.lock();
         let flow = &guard.flow;
-        let fits = |link: &Arc<Link>| {
-            let end = flow.peer_end(link.place);
-            link.path.is_on(&path.device, path.port)
-                && link.is_up()
-                && flow.is_link_up(link.place)
-                && end.is_some_and(|end| match self.terms {
+        let is_at_peer = |link: &Link| {
+            flow.peer_end(link.place)
+                .is_some_and(|end| match self.terms {
                     None => end.same_port(mac, gid),
                     Some(_) => end.gid == gid,
                 })
+        };
+        let fits = |link: &Link| {
+            let is_at_ours = link.path.is_on(&path.device, path.port);
+            link.is_up()
+                && flow.is_link_up(link.place)
+                && match fit {
+                    Fit::BothPorts => is_at_ours && is_at_peer(link),
+                    Fit::OnePort => is_at_peer(link) || (is_at_ours && stands_in),
+                }
         };
         if !self.links().any(|link| fits(&link)) {
             return None;

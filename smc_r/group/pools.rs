@@ -277,9 +277,14 @@ impl Pools {
             entry.wanted == size && matches!(entry.rmb.known(), Known::Yes | Known::Announced)
         });
         let bytes = RMB_BYTES << same.clone().count().min(RMB_DOUBLINGS);
-        let usable = |entry: &Entry| entry.elements.in_use() + entry.elements.available();
-        let missing = u32::from(max_connections).saturating_sub(same.map(usable).sum());
-        (bytes / size.bytes()).min(missing).max(1)
+        let missing = same.fold(u32::from(max_connections), |missing, entry| {
+            let elements = &entry.elements;
+            missing
+                .saturating_sub(elements.in_use())
+                .saturating_sub(elements.available())
+        });
+        let fit = bytes.checked_div(size.bytes()).unwrap_or(1);
+        fit.min(missing).max(1)
     }
 
     /// Makes all RMBs known to the device of another link. Sleeps.
