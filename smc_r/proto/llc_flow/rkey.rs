@@ -468,7 +468,7 @@ impl Flow {
         tokens.set(at, message.rtoken);
         let known = !changing
             && message.others <= OTHERS_MAX
-            && self.take_entries(message.entries(), &mut tokens);
+            && self.take_entries(at, message.entries(), &mut tokens);
         // Who begins anew all the time does not keep the links as they are for ever.
         let before = self.incoming.take().map(|incoming| incoming.until);
         let until = before.unwrap_or(now.after(self.params.timing.reply));
@@ -517,7 +517,7 @@ impl Flow {
         // The links may have changed since the request.
         let mut taken = self.phase == Phase::Active
             && self.change.is_none()
-            && self.take_entries(message.entries(), &mut incoming.tokens);
+            && self.take_entries(at, message.entries(), &mut incoming.tokens);
         if taken && left == 0 {
             taken = peers.add_all(at, &incoming.tokens).is_ok();
         }
@@ -544,10 +544,12 @@ impl Flow {
         self.is_server() && self.adding() == Some(Adding::Make)
     }
 
-    /// Sorts the keys of the peer by link. False if there is a link that nobody knows.
-    fn take_entries(&self, entries: &[LinkRToken], tokens: &mut Tokens) -> bool {
+    /// Sorts the keys of the peer for other links than `at` by link. False if there is a link that nobody knows, or
+    /// `at` itself, which would have two.
+    fn take_entries(&self, at: LinkIx, entries: &[LinkRToken], tokens: &mut Tokens) -> bool {
         entries.iter().all(|entry| {
             let link = entry.link.and_then(|number| self.by_number(number));
+            let link = link.filter(|link| *link != at);
             if let Some(link) = link {
                 tokens.set(link, entry.rtoken);
             }

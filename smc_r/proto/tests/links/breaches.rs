@@ -148,6 +148,31 @@ fn a_link_without_a_key_fails_alone() {
     }
 }
 
+/// A message that names the link that it comes on once more, among the others, is refused, and nothing else happens.
+#[test]
+fn two_keys_for_one_link_are_refused() {
+    for over in [0, 1] {
+        for mut side in sides() {
+            let entry = |link| LinkRToken {
+                link: Some(number(link)),
+                rtoken: key(41),
+            };
+            let other = 2 - over as u8;
+            for links in [[over as u8 + 1, other], [other, over as u8 + 1]] {
+                let request = ConfirmRkey {
+                    others: 2,
+                    entries: links.map(entry),
+                    ..ConfirmRkey::request(key(40))
+                };
+                receive(&mut side, over, Llc::ConfirmRkey(request));
+                let refused = Llc::ConfirmRkey(request.refused(false));
+                assert_eq!(said(&mut side.0), [(over, refused)]);
+                assert_eq!(up(&side.0), [0, 1]);
+            }
+        }
+    }
+}
+
 /// "Any unambiguously incorrect or out-of-sync LLC message": "Treat as if detected that the link has gone down."
 /// CONFIRM RKEY CONTINUATION has to count down.
 #[test]

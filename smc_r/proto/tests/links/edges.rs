@@ -55,8 +55,10 @@ use crate::{
         key,
         kind,
         place,
+        said,
         server,
         Client,
+        Server,
         SECOND, //
     },
     world::{
@@ -965,28 +967,14 @@ fn a_server_that_looks_for_a_port_disturbs_nobody() {
 /// A client that begins to announce a buffer and does not go on keeps a link waiting no longer than its timer.
 #[test]
 fn an_announcement_that_does_not_go_on_is_not_waited_for_long() {
-    let mut flow = server();
-    let mut peers = vec![PeerRmb::EMPTY; 8];
-    let mut say = |flow: &mut Flow, message: Llc, now| {
-        let mut table = PeerTable::new(&mut peers);
-        flow.handle_received(LinkIx::FIRST, &message.emit(), &mut table, now);
-        let sends: Vec<Outgoing> = std::iter::from_fn(|| flow.poll_send()).collect();
-        Llc::parse(&sends.last().expect("an answer").message).unwrap()
-    };
-    say(&mut flow, confirmed(), at(1));
+    let mut server = Server::new();
+    server.join(2, SECOND);
+    let mut flow = server.flow;
     let (attempt, _) = asked(&mut flow);
-    assert!(flow.link_made(attempt, Some(end(2)), at(1)));
-    let Some(Ok(Llc::AddLink(offer))) = flow.poll_send().map(|send| Llc::parse(&send.message))
-    else {
-        panic!("the link is offered");
-    };
-    let refusal = Llc::AddLink(offer.rejection(Reject::NoPath));
-    let mut table = PeerTable::new(&mut []);
-    flow.handle_received(LinkIx::FIRST, &refusal.emit(), &mut table, at(2));
-    assert!(flow.is_usable());
-
+    assert!(flow.link_made(attempt, None, at(2)));
+    let mut peers = vec![PeerRmb::EMPTY; 8];
     let entry = LinkRToken {
-        link: LinkNum::new(1),
+        link: LinkNum::new(2),
         rtoken: key(6),
     };
     let begins = ConfirmRkey {
@@ -994,8 +982,10 @@ fn an_announcement_that_does_not_go_on_is_not_waited_for_long() {
         entries: [entry; 2],
         ..ConfirmRkey::request(key(5))
     };
-    let answer = say(&mut flow, Llc::ConfirmRkey(begins), at(10));
-    assert_eq!(answer, Llc::ConfirmRkey(begins.accepted()));
+    let mut table = PeerTable::new(&mut peers);
+    let request = Llc::ConfirmRkey(begins).emit();
+    flow.handle_received(LinkIx::FIRST, &request, &mut table, at(10));
+    assert_eq!(said(&mut flow), [(0, Llc::ConfirmRkey(begins.accepted()))]);
     while flow.poll_event().is_some() {}
     flow.hint(end(3).mac, end(3).gid, at(20));
     assert_eq!(flow.poll_event(), None);

@@ -51,7 +51,7 @@ pub(crate) mod kind {
 }
 
 /// Whether requests of a kind are answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// At once.
     Now,
@@ -61,6 +61,8 @@ pub(crate) enum Answer {
     Never,
     /// At once, with these flags as well.
     With(u8),
+    /// At once, with these bytes at these places.
+    Set(Vec<(usize, Vec<u8>)>),
 }
 
 /// Who we are on this link.
@@ -117,20 +119,31 @@ pub(crate) struct Link {
     /// What requests of a kind get.
     pub(crate) answers: BTreeMap<u8, Answer>,
     due: Vec<(Instant, Vec<u8>)>,
+    /// LLC messages that came just now.
+    pub(crate) fresh: Vec<Vec<u8>>,
     /// LLC messages that came.
     pub(crate) inbox: Vec<Vec<u8>>,
     /// CDC messages that came.
     pub(crate) news: Vec<Cdc>,
+    /// We have taken the queue pair out of use.
+    pub(crate) is_off: bool,
+    /// There is a further queue pair for the ADD LINK of a server.
+    pub(crate) has_further: bool,
+    /// Requests that are about the further link, and not answered yet.
+    pub(crate) asked: Vec<Vec<u8>>,
 }
 
 impl Link {
-    /// A link that is not connected.
-    pub(crate) fn new(port: &Rc<Port>, terms: Terms) -> io::Result<Self> {
+    /// A link that is not connected, with an RMB of its own or that of the first one of its group.
+    pub(crate) fn new(port: &Rc<Port>, terms: Terms, rmb: Option<&Memory>) -> io::Result<Self> {
         let domain = Domain::new(port)?;
         let qp = QueuePair::new(&domain, DEPTH)?;
         let rmb_len = usize::from(terms.elements) * terms.element_len as usize;
         let link = Self {
-            rmb: Memory::new(&domain, rmb_len)?,
+            rmb: match rmb {
+                Some(rmb) => rmb.again(&domain)?,
+                None => Memory::new(&domain, rmb_len)?,
+            },
             outbound: Memory::new(&domain, SEND_SLOTS * SLOT)?,
             inbound: Memory::new(&domain, DEPTH as usize * SLOT)?,
             data: Memory::new(&domain, DATA)?,
@@ -140,8 +153,8 @@ impl Link {
             terms,
             far: None,
             number: match terms.role {
-                Role::Client => 0,
-                Role::Server => 1,
+                Role::Server if rmb.is_none() => 1,
+                _ => 0,
             },
             little: false,
             next_element: 0,
@@ -151,8 +164,12 @@ impl Link {
             broken: None,
             answers: BTreeMap::new(),
             due: Vec::new(),
+            fresh: Vec::new(),
             inbox: Vec::new(),
             news: Vec::new(),
+            is_off: false,
+            has_further: false,
+            asked: Vec::new(),
         };
         for slot in 0..DEPTH as usize {
             link.listen(slot)?;
@@ -194,11 +211,13 @@ impl Link {
 
     /// Brings the queue pair to a state.
     pub(crate) fn set(&mut self, state: State) -> Result<(), String> {
+        self.is_off = true;
         self.qp.set(state).map_err(|error| error.to_string())
     }
 
     /// Takes the queue pair away.
     pub(crate) fn destroy(&mut self) {
+        self.is_off = true;
         self.qp.destroy();
     }
 
@@ -231,21 +250,30 @@ impl Link {
             return;
         }
         if let Some(reply) = self.reply(&message) {
-            let kind = message[0] & 0x1f;
-            match self.answers.get(&kind).copied().unwrap_or(Answer::Now) {
-                Answer::Now => {
-                    let _ = self.post(&reply);
-                }
-                Answer::After(time) => self.due.push((Instant::now() + time, reply)),
-                Answer::Never => {}
-                Answer::With(flags) => {
-                    let mut reply = reply;
-                    reply[3] |= flags;
-                    let _ = self.post(&reply);
+            self.answer(reply);
+        }
+        self.fresh.push(message.clone());
+        self.inbox.push(message);
+    }
+
+    /// Answers as it was said for requests of this kind.
+    pub(crate) fn answer(&mut self, mut reply: Vec<u8>) {
+        let kind = reply[0] & 0x1f;
+        match self.answers.get(&kind).cloned().unwrap_or(Answer::Now) {
+            Answer::Now => {}
+            Answer::After(time) => {
+                self.due.push((Instant::now() + time, reply));
+                return;
+            }
+            Answer::Never => return,
+            Answer::With(flags) => reply[3] |= flags,
+            Answer::Set(patches) => {
+                for (at, bytes) in patches {
+                    reply[at..at + bytes.len()].copy_from_slice(&bytes);
                 }
             }
         }
-        self.inbox.push(message);
+        let _ = self.post(&reply);
     }
 
     /// The answer of a peer with one link and no other port.
@@ -265,6 +293,10 @@ impl Link {
                 self.number = fixed[29];
                 return Some(self.confirm_link(true));
             }
+            (kind::ADD_LINK | kind::ADD_LINK_CONT, Role::Client) if self.has_further => {
+                self.asked.push(message.to_vec());
+                return None;
+            }
             (kind::ADD_LINK, Role::Client) => {
                 // Rejected: there is no other path.
                 reply[3] |= 0x40;
@@ -278,7 +310,8 @@ impl Link {
             (kind::DELETE_LINK, Role::Client) if fixed[3] & 0x40 == 0 => {}
             // The client asks for it: our request follows.
             (kind::DELETE_LINK, Role::Server) => reply[3] &= !REPLY,
-            (kind::TEST_LINK | kind::CONFIRM_RKEY | kind::CONFIRM_RKEY_CONT, _) => {}
+            (kind::CONFIRM_RKEY, _) => self.asked.push(message.to_vec()),
+            (kind::TEST_LINK | kind::CONFIRM_RKEY_CONT, _) => {}
             (kind::DELETE_RKEY, _) => {
                 let mut reply = message.to_vec();
                 reply[3] |= REPLY;
@@ -326,19 +359,36 @@ impl Link {
         message
     }
 
+    /// ADD LINK for this queue pair, by this number.
+    pub(crate) fn add_link(&self, number: u8) -> Vec<u8> {
+        let mut message = self.blank(kind::ADD_LINK);
+        message[4..10].copy_from_slice(&self.terms.mac);
+        message[12..28].copy_from_slice(&self.gid);
+        let [_, a, b, c] = self.qpn().to_be_bytes();
+        message[28..31].copy_from_slice(&[a, b, c]);
+        message[31] = number;
+        message[32] = 3;
+        message[33..36].copy_from_slice(&self.psn.to_be_bytes()[1..]);
+        message
+    }
+
+    /// ADD LINK CONTINUATION: our RMB and its key on a further link.
+    pub(crate) fn add_link_cont(&self, further: &Link) -> Vec<u8> {
+        let mut message = self.blank(kind::ADD_LINK_CONT);
+        message[4] = further.number;
+        message[5] = 1;
+        message[8..12].copy_from_slice(&self.rmb.rkey().to_be_bytes());
+        message[12..16].copy_from_slice(&further.rmb.rkey().to_be_bytes());
+        message[16..24].copy_from_slice(&further.rmb.address().to_be_bytes());
+        message
+    }
+
     /// A message of this kind as a well-behaved peer could send it.
     pub(crate) fn sample(&self, kind: u8) -> Vec<u8> {
         let mut message = self.blank(kind);
         match kind {
             kind::CONFIRM_LINK => return self.confirm_link(false),
-            kind::ADD_LINK => {
-                message[4..10].copy_from_slice(&self.terms.mac);
-                message[12..28].copy_from_slice(&self.gid);
-                let [_, a, b, c] = self.qpn().to_be_bytes();
-                message[28..31].copy_from_slice(&[a, b, c]);
-                message[31] = self.number.wrapping_add(1);
-                message[32] = 3;
-            }
+            kind::ADD_LINK => return self.add_link(self.number.wrapping_add(1)),
             kind::ADD_LINK_CONT => message[4] = self.number.wrapping_add(1),
             kind::DELETE_LINK => message[4] = self.number,
             kind::CONFIRM_RKEY => {
@@ -362,6 +412,13 @@ impl Link {
         message[3] = ALL_ORDERLY;
         message[5..9].copy_from_slice(&PROGRAM);
         message
+    }
+
+    /// The end of the group has come.
+    pub(crate) fn has_farewell(&self) -> bool {
+        let is_end =
+            |message: &Vec<u8>| message[0] & 0x1f == kind::DELETE_LINK && message[3] & 0x40 != 0;
+        self.inbox.iter().any(is_end)
     }
 
     /// Posts a message. Waits for nothing: there must be a free slot.

@@ -41,6 +41,9 @@ struct Cli {
     /// The device's own address, whose GID is used
     #[arg(short, long)]
     gid: Ipv4Addr,
+    /// Interface, device and its own address for further links
+    #[arg(long, value_name = "INTERFACE,DEVICE,GID", value_parser = further)]
+    further: Option<(String, String, Ipv4Addr)>,
     /// Words of the script to replace, as NAME=TEXT for `$NAME`
     #[arg(short = 'D', long = "define", value_name = "NAME=TEXT")]
     define: Vec<String>,
@@ -57,6 +60,17 @@ struct Report {
     /// Where it failed: number and text of the line, and why.
     failed: Option<(usize, String, String)>,
     seconds: f64,
+}
+
+fn further(text: &str) -> Result<(String, String, Ipv4Addr), String> {
+    match *text.split(',').collect::<Vec<_>>() {
+        [interface, device, gid] => Ok((
+            interface.into(),
+            device.into(),
+            gid.parse().map_err(|_| "the GID is no IPv4 address")?,
+        )),
+        _ => Err("INTERFACE,DEVICE,GID is wanted".into()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -82,6 +96,7 @@ fn main() -> ExitCode {
         address: cli.address,
         gid: cli.gid,
         trace: cli.trace,
+        further: cli.further,
     };
     let mut world = match world::World::new(place) {
         Ok(world) => world,

@@ -15,6 +15,10 @@ pub(crate) const HELP: &str = "\
 Steps of a script, one in a line. L is the name of a link, C that of a connection; [x] may be left out.
 
   link L client|server [v2=EID] [elements=N] [size=CODE]   a host of its own, with one queue pair
+  further M L                       a queue pair on the second device, for a further link of the group of L: a client
+                                    answers ADD LINK with it
+  add M                             server: adds that link, all up to CONFIRM LINK
+  move C M                          from now on a connection sends on another link
   connect C L HOST PORT             TCP connection with the option
   open C L HOST PORT                the same, and all up to where data flows
   listen C L PORT [ready=FILE]      as a server
@@ -25,8 +29,9 @@ Steps of a script, one in a line. L is the name of a link, C that of a connectio
   drip C MS                         from now on byte by byte
   wait C proposal|accept|confirm|decline[:CODE] [raw] [SECONDS]   raw: leaves the queue pair alone
   confirm L                         CONFIRM LINK and ADD LINK of a server
-  llc L KIND [reply] [set=AT:HEX]... [len=N] [times=N] [vary=AT]  KIND also type:BYTE
-  answer L KIND now|never|MS|with:HEX   how requests of the other side are answered; flags to add
+  llc L KIND [reply] [via=M] [set=AT:HEX]... [len=N] [times=N] [vary=AT]   KIND also type:BYTE; via: sent on M
+  answer L KIND now|never|MS|with:HEX|as [set=AT:HEX]...
+                                    how requests of the other side are answered; flags to add; bytes to change
   await L KIND [reply] [set=AT:HEX]... [SECONDS]     an LLC message with these bytes comes
   cdc C [prod=CURSOR] [cons=CURSOR] [seq=+N|N] [token=N|C] [prod-flags=HEX] [state-flags=HEX]
       [len=N] [times=N]             CURSOR: +N, -N (bytes from where it is), WRAP:COUNT
@@ -203,6 +208,9 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
             Ok(())
         }
         "link" => link(world, words),
+        "further" => world.add_further(&words.next()?, &words.next()?),
+        "add" => world.add(&words.next()?),
+        "move" => world.move_to(&words.next()?, &words.next()?),
         "connect" | "open" | "listen" | "accepted" | "serve" => enter(world, &verb, words),
         "clc" | "tcp" | "drip" | "wait" => rendezvous(world, &verb, words),
         "confirm" => world.confirm(&words.next()?),
@@ -351,6 +359,7 @@ fn llc(world: &mut World, words: &mut Words) -> Result<(), String> {
     patch(&mut message, &words.patches()?);
     let len = words.number("len", message.len() as u64)? as usize;
     message.resize(len, 0);
+    let name = words.named("via").unwrap_or(name);
     let vary = words.named("vary").map(|at| number(&at)).transpose()?;
     let mut last = None;
     for round in 0..words.number("times", 1)? {
@@ -371,6 +380,7 @@ fn answer(world: &mut World, words: &mut Words) -> Result<(), String> {
     let answer = match words.next()?.as_str() {
         "now" => Answer::Now,
         "never" => Answer::Never,
+        "as" => Answer::Set(words.patches()?),
         other => match other.strip_prefix("with:").map(hex).transpose()?.as_deref() {
             Some([flags]) => Answer::With(*flags),
             Some(_) => return Err("one byte of flags is wanted".into()),
@@ -387,7 +397,9 @@ fn await_llc(world: &mut World, words: &mut Words) -> Result<(), String> {
     let reply = words.flag("reply");
     let patches = words.patches()?;
     let seconds = words.seconds(SOON)?;
-    world.wait_llc_with(&name, kind, reply, &patches, seconds)
+    world
+        .take_llc(&name, kind, reply, &patches, seconds)
+        .map(|_| ())
 }
 
 fn cursor(text: &str, at: impl Fn(i64) -> RawCursor) -> Result<RawCursor, String> {

@@ -120,55 +120,75 @@ impl Drop for Domain {
 
 const PAGE: usize = 4096;
 
-/// Memory that devices can reach.
-pub(crate) struct Memory {
+/// Zeroed memory of whole pages.
+struct Pages {
     start: NonNull<u8>,
     layout: Layout,
-    mr: NonNull<ffi::ibv_mr>,
-    _domain: Rc<Domain>,
 }
 
-impl Memory {
-    /// Zeroed memory of so many bytes, which the other side may write to.
-    pub(crate) fn new(domain: &Rc<Domain>, len: usize) -> io::Result<Self> {
+impl Pages {
+    fn new(len: usize) -> io::Result<Self> {
         let layout = Layout::from_size_align(len.max(PAGE), PAGE).map_err(io::Error::other)?;
         // SAFETY: The size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else {
             handle_alloc_error(layout)
         };
+        Ok(Self { start, layout })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: Of `alloc_zeroed` with this layout; each region holds an `Rc` of it, so no device knows it any more.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Memory that a device can reach.
+pub(crate) struct Memory {
+    mr: NonNull<ffi::ibv_mr>,
+    pages: Rc<Pages>,
+    _domain: Rc<Domain>,
+}
+
+impl Memory {
+    /// Zeroed memory of so many bytes, which the other side may write to.
+    pub(crate) fn new(domain: &Rc<Domain>, len: usize) -> io::Result<Self> {
+        Self::register(domain, Rc::new(Pages::new(len)?))
+    }
+
+    /// The same memory, for another domain.
+    pub(crate) fn again(&self, domain: &Rc<Domain>) -> io::Result<Self> {
+        Self::register(domain, self.pages.clone())
+    }
+
+    fn register(domain: &Rc<Domain>, pages: Rc<Pages>) -> io::Result<Self> {
         let access = ffi::IBV_ACCESS_LOCAL_WRITE | ffi::IBV_ACCESS_REMOTE_WRITE;
         // SAFETY: The memory is there until the region is given back, in `drop`.
         let mr = unsafe {
             ffi::ibv_reg_mr(
                 domain.pd.as_ptr(),
-                start.as_ptr().cast(),
-                layout.size(),
+                pages.start.as_ptr().cast(),
+                pages.layout.size(),
                 access as i32,
             )
         };
-        let Some(mr) = NonNull::new(mr) else {
-            let error = failed("memory region");
-            // SAFETY: From `alloc_zeroed` with this layout; nothing knows it.
-            unsafe { dealloc(start.as_ptr(), layout) };
-            return Err(error);
-        };
         Ok(Self {
-            start,
-            layout,
-            mr,
+            mr: NonNull::new(mr).ok_or_else(|| failed("memory region"))?,
+            pages,
             _domain: domain.clone(),
         })
     }
 
     /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.layout.size()
+        self.pages.layout.size()
     }
 
     /// Where it begins.
     pub(crate) fn address(&self) -> u64 {
-        self.start.as_ptr() as u64
+        self.pages.start.as_ptr() as u64
     }
 
     /// By which key the other side reaches it.
@@ -187,7 +207,7 @@ impl Memory {
         assert!(offset <= self.len() && len <= self.len() - offset);
         (offset..offset + len)
             // SAFETY: Within the allocation, as just checked; a volatile read, since the device writes.
-            .map(|at| unsafe { self.start.as_ptr().add(at).read_volatile() })
+            .map(|at| unsafe { self.pages.start.as_ptr().add(at).read_volatile() })
             .collect()
     }
 
@@ -196,7 +216,7 @@ impl Memory {
         assert!(offset <= self.len() && bytes.len() <= self.len() - offset);
         for (at, byte) in (offset..).zip(bytes) {
             // SAFETY: As in `read`.
-            unsafe { self.start.as_ptr().add(at).write_volatile(*byte) };
+            unsafe { self.pages.start.as_ptr().add(at).write_volatile(*byte) };
         }
     }
 }
@@ -205,8 +225,6 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: Of `ibv_reg_mr`; queue pairs that use it are dropped before, see `QueuePair`.
         unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) };
-        // SAFETY: Of `alloc_zeroed` with this layout, and no device knows it any more.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 

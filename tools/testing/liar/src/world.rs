@@ -40,22 +40,32 @@ pub(crate) struct Place {
     pub(crate) address: (Ipv4Addr, u8),
     pub(crate) gid: Ipv4Addr,
     pub(crate) trace: bool,
+    /// Interface, device and its address for further links.
+    pub(crate) further: Option<(String, String, Ipv4Addr)>,
 }
 
 /// A link and what CLC agreed on.
 struct Peering {
     link: Link,
+    /// The name of the first link of its group.
+    group: String,
     eid: Option<Eid>,
     agreed: Option<AcceptV2>,
 }
+
+/// An open port, and the address of its interface.
+type OpenPort = (Rc<Port>, [u8; 6]);
 
 /// Everything.
 pub(crate) struct World {
     place: Place,
     port: Rc<Port>,
     mac: [u8; 6],
+    further: Option<OpenPort>,
     instance: u16,
     links: BTreeMap<String, Peering>,
+    /// RMBs of the other sides, by group: key and address by the number of the link.
+    rmbs: BTreeMap<String, Vec<BTreeMap<u8, (u32, u64)>>>,
     conns: BTreeMap<String, Conn>,
     tcp_port: u16,
     token: u32,
@@ -88,13 +98,38 @@ fn gid_index(device: &str, gid: [u8; 16]) -> Result<u8, String> {
     Err(format!("{device} has no such GID"))
 }
 
+fn open_port(interface: &str, device: &str, gid: Ipv4Addr) -> Result<OpenPort, String> {
+    let gid = Gid::from_ipv4(gid.octets()).0;
+    let port = Port::open(device, gid_index(device, gid)?, gid).map_err(text)?;
+    let (_, mac) = Wire::open(interface).map_err(text)?;
+    Ok((port, mac))
+}
+
+/// The address at this place of a message.
+fn array<const N: usize>(message: &[u8], at: usize) -> [u8; N] {
+    let bytes = message.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.copied().unwrap_or([0; N])
+}
+
+/// A key and the address behind it.
+fn key_at(message: &[u8], at: usize) -> (u32, u64) {
+    let key = u32::from_be_bytes(array(message, at));
+    (key, u64::from_be_bytes(array(message, at + 4)))
+}
+
+fn number_of_3(message: &[u8], at: usize) -> u32 {
+    let [a, b, c] = array(message, at);
+    u32::from_be_bytes([0, a, b, c])
+}
+
 impl World {
     /// Opens device and interface.
     pub(crate) fn new(place: Place) -> Result<Self, String> {
-        let gid = Gid::from_ipv4(place.gid.octets()).0;
-        let index = gid_index(&place.device, gid)?;
-        let port = Port::open(&place.device, index, gid).map_err(text)?;
-        let (_, mac) = Wire::open(&place.interface).map_err(text)?;
+        let (port, mac) = open_port(&place.interface, &place.device, place.gid)?;
+        let further = match &place.further {
+            Some((interface, device, gid)) => Some(open_port(interface, device, *gid)?),
+            None => None,
+        };
         let time = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -103,8 +138,10 @@ impl World {
             place,
             port,
             mac,
+            further,
             instance: number as u16 | 1,
             links: BTreeMap::new(),
+            rmbs: BTreeMap::new(),
             conns: BTreeMap::new(),
             tcp_port: 30_000 + (number % 25_000) as u16,
             token: 0x0100_0000,
@@ -136,7 +173,7 @@ impl World {
             mac: self.mac,
             instance: self.instance,
         };
-        let link = Link::new(&self.port, terms).map_err(text)?;
+        let link = Link::new(&self.port, terms, None).map_err(text)?;
         link.rmb.write(0, &vec![CANARY; link.rmb.len()]);
         let eid = match eid {
             Some(name) => Some(Eid::new(name.as_bytes()).ok_or("no such ID")?),
@@ -144,11 +181,153 @@ impl World {
         };
         let peering = Peering {
             link,
+            group: name.into(),
             eid,
             agreed: None,
         };
         self.links.insert(name.into(), peering);
         Ok(())
+    }
+
+    /// Makes a queue pair on the second port, for a further link of the group of another one.
+    pub(crate) fn add_further(&mut self, name: &str, of: &str) -> Result<(), String> {
+        let (port, mac) = self.further.as_ref().ok_or("no second device")?;
+        let first = self.peering(of)?;
+        if first.eid.is_some() {
+            return Err("further links are of version 1".into());
+        }
+        let terms = Terms {
+            mac: *mac,
+            ..first.link.terms
+        };
+        let peering = Peering {
+            link: Link::new(port, terms, Some(&first.link.rmb)).map_err(text)?,
+            group: of.into(),
+            eid: None,
+            agreed: None,
+        };
+        self.links.insert(name.into(), peering);
+        self.link(of)?.has_further = true;
+        Ok(())
+    }
+
+    /// The further link of a group that was made last and is not connected, or is by this number.
+    fn further_of(&self, group: &str, number: Option<u8>) -> Option<String> {
+        let mut further = self.links.iter().filter(|(name, peering)| {
+            peering.group == group
+                && *name != group
+                && number.map_or(peering.link.far.is_none(), |n| peering.link.number == n)
+        });
+        further.next().map(|(name, _)| name.clone())
+    }
+
+    /// Client: answers what the server asks about a further link.
+    fn asked(&mut self, group: &str, message: &[u8]) -> Result<(), String> {
+        let is_cont = message[0] & 0x1f == kind::ADD_LINK_CONT;
+        let number = if is_cont { message[4] } else { message[31] };
+        let further = self.further_of(group, is_cont.then_some(number));
+        let name = further.ok_or("no queue pair for a further link")?;
+        if is_cont {
+            self.learn_keys(group, message);
+            let reply = self
+                .peering(group)?
+                .link
+                .add_link_cont(&self.peering(&name)?.link);
+            self.reply_to(group, reply)
+        } else {
+            self.join(&name, message)?;
+            let reply = self.peering(&name)?.link.add_link(number);
+            self.reply_to(group, reply)
+        }
+    }
+
+    fn reply_to(&mut self, link: &str, mut reply: Vec<u8>) -> Result<(), String> {
+        reply[3] |= 0x80;
+        self.link(link)?.answer(reply);
+        Ok(())
+    }
+
+    /// Connects a further link to what ADD LINK says.
+    fn join(&mut self, name: &str, message: &[u8]) -> Result<(), String> {
+        let link = self.link(name)?;
+        link.number = message[31];
+        link.connect(FarEnd {
+            gid: array(message, 12),
+            qpn: number_of_3(message, 28),
+            psn: number_of_3(message, 33),
+            mtu: (message[32] & 15).clamp(1, 3),
+        })
+    }
+
+    /// Remembers keys of ADD LINK CONTINUATION.
+    fn learn_keys(&mut self, group: &str, message: &[u8]) {
+        for at in [8, 24].into_iter().take(message[5].into()) {
+            let known = self.known_by(group, u32::from_be_bytes(array(message, at)));
+            known.insert(message[4], key_at(message, at + 4));
+        }
+    }
+
+    /// Remembers the keys that CONFIRM RKEY names.
+    fn learn_rkeys(&mut self, link: &str, message: &[u8]) {
+        let number = self
+            .links
+            .get(link)
+            .map_or(1, |peering| peering.link.number);
+        let keys = self.rmbs.entry(self.group_of(link)).or_default();
+        let others = [17, 30].into_iter().take(message[4].into());
+        let mut known = BTreeMap::from([(number, key_at(message, 5))]);
+        known.extend(others.map(|at| (message[at], key_at(message, at + 1))));
+        keys.push(known);
+    }
+
+    /// The keys of an RMB of the other side, of which one is known.
+    fn known_by(&mut self, group: &str, rkey: u32) -> &mut BTreeMap<u8, (u32, u64)> {
+        let rmbs = self.rmbs.entry(group.into()).or_default();
+        let has = |keys: &BTreeMap<u8, (u32, u64)>| keys.values().any(|key| key.0 == rkey);
+        let place = rmbs.iter().position(has).unwrap_or_else(|| {
+            rmbs.push(BTreeMap::new());
+            rmbs.len() - 1
+        });
+        &mut rmbs[place]
+    }
+
+    /// Server: adds a further link, all up to CONFIRM LINK.
+    pub(crate) fn add(&mut self, name: &str) -> Result<(), String> {
+        let group = self.peering(name)?.group.clone();
+        self.link(name)?.number = 2;
+        let message = self.peering(name)?.link.add_link(2);
+        self.post(&group, &message)?;
+        let reply = self.take_llc(&group, kind::ADD_LINK, true, &[], SOON)?;
+        self.join(name, &reply)?;
+        let message = self
+            .peering(&group)?
+            .link
+            .add_link_cont(&self.peering(name)?.link);
+        self.post(&group, &message)?;
+        let reply = self.take_llc(&group, kind::ADD_LINK_CONT, true, &[], SOON)?;
+        self.learn_keys(&group, &reply);
+        let message = self.peering(name)?.link.confirm_link(false);
+        self.post(name, &message)?;
+        self.wait_llc(name, kind::CONFIRM_LINK, true, SOON)
+    }
+
+    /// From now on a connection sends on another link.
+    pub(crate) fn move_to(&mut self, name: &str, link: &str) -> Result<(), String> {
+        let peering = self.peering(link)?;
+        let (group, number) = (peering.group.clone(), peering.link.number);
+        let old = self.conn(name)?.theirs.ok_or("not connected yet")?.rkey;
+        let key = self.known_by(&group, old).get(&number).copied();
+        let (rkey, rmb) = key.ok_or("no key on that link")?;
+        let conn = self.conn(name)?;
+        conn.link = link.into();
+        let theirs = conn.theirs.as_mut().ok_or("not connected yet")?;
+        (theirs.rkey, theirs.rmb) = (rkey, rmb);
+        Ok(())
+    }
+
+    fn group_of(&self, link: &str) -> String {
+        self.peering(link)
+            .map_or_else(|_| link.into(), |peering| peering.group.clone())
     }
 
     fn peering(&self, name: &str) -> Result<&Peering, String> {
@@ -174,20 +353,53 @@ impl World {
             conn.poll();
         }
         let mut news: Vec<(String, Cdc)> = Vec::new();
+        let mut llc: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, peering) in &mut self.links {
             peering.link.poll();
+            let came = peering.link.fresh.drain(..);
+            llc.extend(came.map(|message| (name.clone(), message)));
             let came = peering.link.news.drain(..);
             news.extend(came.map(|cdc| (name.clone(), cdc)));
         }
+        for (link, message) in llc {
+            self.trace(|| format!("  < LLC on {link}: {message:02x?}"));
+        }
+        self.hear();
         for (link, cdc) in news {
             self.trace(|| format!("  < {cdc}"));
+            let (links, group) = (&self.links, self.group_of(&link));
+            let is_same = |conn: &Conn| {
+                links
+                    .get(&conn.link)
+                    .is_some_and(|peering| peering.group == group)
+            };
             let known = self
                 .conns
                 .values_mut()
-                .find(|conn| conn.link == link && conn.token == cdc.token.0);
+                .find(|conn| is_same(conn) && conn.token == cdc.token.0);
             match known {
                 Some(conn) => conn.received(&cdc),
                 None => self.strays += 1,
+            }
+        }
+    }
+
+    /// Takes in what was asked about further links, and keys on them.
+    fn hear(&mut self) {
+        let mut asked = Vec::new();
+        for (name, peering) in &mut self.links {
+            let came = peering.link.asked.drain(..);
+            asked.extend(came.map(|message| (name.clone(), message)));
+        }
+        for (link, message) in asked {
+            let result = if message[0] & 0x1f == kind::CONFIRM_RKEY {
+                self.learn_rkeys(&link, &message);
+                Ok(())
+            } else {
+                self.asked(&link, &message)
+            };
+            if let Err(error) = result {
+                self.trace(|| format!("  {link}: {error}"));
             }
         }
     }
@@ -310,7 +522,7 @@ impl World {
         let conn = self.conn(name)?;
         let (token, link, element) = (conn.token, conn.link.clone(), conn.element);
         let element = match element {
-            0 => self.link(&link)?.take_element()?,
+            0 => self.link(&self.group_of(&link))?.take_element()?,
             element => element,
         };
         self.conn(name)?.element = element;
@@ -343,7 +555,7 @@ impl World {
             first_contact: first,
             peer_id: self.peer_id(&link.terms),
             gid: Gid(link.gid()),
-            mac: Mac(self.mac),
+            mac: Mac(link.terms.mac),
             qp: QpNum::new(link.qpn()).ok_or("no such queue pair")?,
             rmb: RToken {
                 rkey: RKey(link.rmb.rkey()),
@@ -366,7 +578,14 @@ impl World {
         // The server decides whether it is a first contact; the client has connected by then.
         let first = match role {
             Role::Server => far.is_none(),
-            Role::Client => self.conns.values().filter(|conn| conn.link == link).count() == 1,
+            Role::Client => {
+                let group = self.group_of(&link);
+                let conns = self.conns.values();
+                conns
+                    .filter(|conn| self.group_of(&conn.link) == group)
+                    .count()
+                    == 1
+            }
         };
         let (what, code) = what.split_once(':').unwrap_or((what, "0x03030000"));
         let message = match what {
@@ -438,7 +657,10 @@ impl World {
                 mtu: said.mtu.map_or(3, |mtu| mtu.code().min(3)),
             })?;
         }
+        let group = self.group_of(&link);
+        let link = self.link_to(&group, said).unwrap_or(link);
         let conn = self.conn(name)?;
+        conn.link = link;
         conn.theirs = Some(Theirs {
             token: said.token.0,
             rkey: said.rmb.rkey.0,
@@ -448,6 +670,18 @@ impl World {
         });
         conn.cursors = Cursors::new(own_len, said.size.bytes());
         Ok(())
+    }
+
+    /// The link of a group that an Accept or Confirm names. Whose RMB it is, is known by its key there.
+    fn link_to(&mut self, group: &str, said: &AcceptConfirm) -> Option<String> {
+        let (name, number) = self.links.iter().find_map(|(name, peering)| {
+            let far = peering.link.far?;
+            let same = (far.gid, far.qpn) == (said.gid.0, said.qp.get());
+            (peering.group == group && same).then(|| (name.clone(), peering.link.number))
+        })?;
+        let key = (said.rmb.rkey.0, said.rmb.addr);
+        self.known_by(group, key.0).insert(number.max(1), key);
+        Some(name)
     }
 
     /// Sends a CLC message as it should be.
@@ -495,6 +729,9 @@ impl World {
         let message = self.link(link)?.confirm_link(false);
         self.post(link, &message)?;
         self.wait_llc(link, kind::CONFIRM_LINK, true, SOON)?;
+        if let Some(further) = self.further_of(link, None) {
+            return self.add(&further);
+        }
         let message = self.link(link)?.sample(kind::ADD_LINK);
         self.post(link, &message)?;
         self.wait_llc(link, kind::ADD_LINK, true, SOON)
@@ -508,18 +745,19 @@ impl World {
         reply: bool,
         seconds: f64,
     ) -> Result<(), String> {
-        self.wait_llc_with(link, kind, reply, &[], seconds)
+        self.take_llc(link, kind, reply, &[], seconds).map(|_| ())
     }
 
     /// The same, for one that has these bytes at these places.
-    pub(crate) fn wait_llc_with(
+    pub(crate) fn take_llc(
         &mut self,
         link: &str,
         kind: u8,
         reply: bool,
         parts: &[(usize, Vec<u8>)],
         seconds: f64,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<u8>, String> {
+        let mut taken = None;
         let fits = |message: &[u8], (at, part): &(usize, Vec<u8>)| {
             message.get(*at..at + part.len()) == Some(part)
         };
@@ -533,11 +771,10 @@ impl World {
                     && (flags & 0x80 != 0) == reply
                     && parts.iter().all(|part| fits(message, part))
             });
-            if let Some(place) = place {
-                inbox.remove(place);
-            }
-            Ok(place.is_some())
-        })
+            taken = place.map(|place| inbox.remove(place));
+            Ok(taken.is_some())
+        })?;
+        Ok(taken.unwrap_or_default())
     }
 
     /// Posts a message on a link, when there is room.
@@ -706,14 +943,15 @@ impl World {
     /// Ends all groups that work, so that the other side need not find out.
     pub(crate) fn leave(&mut self) -> Result<(), String> {
         let working = |(_, peering): &(&String, &Peering)| {
-            peering.link.far.is_some() && peering.link.broken.is_none()
+            let link = &peering.link;
+            link.far.is_some() && link.broken.is_none() && !link.is_off
         };
-        let names: Vec<_> = self
-            .links
-            .iter()
-            .filter(working)
-            .map(|(name, _)| name.clone())
+        // One link of each group.
+        let working = self.links.iter().filter(working);
+        let groups: BTreeMap<_, _> = working
+            .map(|(name, peering)| (peering.group.clone(), name.clone()))
             .collect();
+        let names: Vec<_> = groups.into_values().collect();
         let mut sent = Vec::new();
         for name in names {
             let message = self.link(&name)?.farewell();
@@ -721,8 +959,12 @@ impl World {
         }
         for (id, name) in sent {
             if self.is_done(&name, id)? && self.link(&name)?.terms.role == Role::Client {
-                // The server's own last word.
-                self.wait_llc(&name, kind::DELETE_LINK, false, SOON)?;
+                // The server's own last word, on whichever link.
+                let group = self.group_of(&name);
+                self.until(SOON, "DELETE LINK", |world| {
+                    let mut links = world.links.values().filter(|link| link.group == group);
+                    Ok(links.any(|peering| peering.link.has_farewell()))
+                })?;
             }
         }
         Ok(())
@@ -741,7 +983,7 @@ impl World {
         let used: Vec<_> = self
             .conns
             .values()
-            .filter(|conn| conn.link == name)
+            .filter(|conn| self.group_of(&conn.link) == name)
             .map(|conn| conn.element)
             .collect();
         let link = self.link(name)?;

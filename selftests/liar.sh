@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0
+# For tests with smc_liar, on top of lib.sh: a transfer next to each case, what the liar is told, programs that connect
+# to it, and the counters that tell of it.
+# shellcheck shell=bash disable=SC2016,SC2086,SC2317 # $A and $P are the liar's; words are simple; run_tests calls the functions
+
+# Port of the echo server, and that in front of those that the liar listens on.
+P=7200
+G=8200
+LIAR=10.71.0.9
+# What else the liar is called with.
+LIAR_MORE=()
+# The longest that one round of the transfer next to it may take, in milliseconds: who had to wait for
+# the liar would wait for 4 s and more. What a program waits for that only sleeps is the machine's.
+PATIENCE=4000
+# How many times as long as before a usual round may take. The programs of both sides, the liar that never
+# sleeps included, share two processors, which are emulated where tests run.
+SLOWER=12
+
+# An echo server in A and the transfer from B that must not be disturbed run all the time: their numbers are
+# in $TMP/kept, and their ends mean that a case has failed.
+start_beside() {
+	rm -f "$TMP"/echoer.ready "$TMP"/beside.*
+	mkfifo "$TMP/beside.in"
+	inA timeout 1500 python3 -u "$ST_PY/echoer.py" server $A4 $P "$TMP/echoer.ready" >"$TMP/echoer.out" 2>"$TMP/echoer.txt" &
+	echo $! >"$TMP/kept"
+	until_file 20 "$TMP/echoer.ready"
+	# Held open, so that what the cases say is not followed by the end of the file.
+	inB timeout 1500 python3 -u "$ST_PY/echoer.py" client $A4 $P <>"$TMP/beside.in" >>"$TMP/beside.out" 2>"$TMP/beside.txt" &
+	echo $! >>"$TMP/kept"
+	beside calm calm >/dev/null
+	ip netns pids "$A" >>"$TMP/kept"
+	ip netns pids "$B" >>"$TMP/kept"
+}
+# As that of the library, but for these.
+reap() {
+	local pid
+	for pid in $(jobs -p || true; ip netns pids "$A" 2>/dev/null || true; ip netns pids "$B" 2>/dev/null || true); do
+		grep -qx $pid "$TMP/kept" 2>/dev/null || kill -KILL $pid 2>/dev/null || true
+	done
+	wait 2>/dev/null || true
+}
+
+# beside WORD ANSWER: says a word to the transfer next to it, and gives what it answers.
+beside() {
+	: >"$TMP/beside.out"
+	echo $1 >"$TMP/beside.in"
+	until_true 30 grep -q "^$2" "$TMP/beside.out" ||
+		fail "the transfer next to it says nothing ($(head -c 300 "$TMP/beside.txt"))" >&2
+	cat "$TMP/beside.out"
+}
+
+begin() {
+	# A case that has failed has left it going.
+	[ ! -e "$TMP/going" ] || beside tell told >/dev/null
+	rm -f "$TMP/going"
+	beside calm calm >/dev/null
+	touch "$TMP/going"
+	faults >"$TMP/faults"
+	echo go >"$TMP/beside.in"
+}
+
+# faults: the counters of A, name and number in a line.
+faults() { inA timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'; }
+
+# since NAME: by how much it had grown in the end.
+since() { awk -v name="$1" 'NR == FNR { old[$1] = $2; next } $1 == name { print $2 - old[$1] }' "$TMP/faults" "$TMP/faults.end"; }
+
+# finish NAME=COUNT...: the other transfer was not disturbed, what the liar had is gone, and these counters
+# have grown by as much (COUNT+: or more), the others not at all.
+finish() {
+	local name want got rounds calm usual worst late
+	read -r _ rounds calm usual worst late < <(beside tell told)
+	rm -f "$TMP/going"
+	note "next to it: $rounds rounds of $usual ms ($calm ms before), the longest took $worst ms, a sleep of 20 ms $late more"
+	at_most "ms of a round" $((PATIENCE + 3 * late)) $worst
+	awk -v before=$calm -v now=$usual "BEGIN { exit now > $SLOWER * before }" || fail "rounds are slower than before"
+	# The group of the transfer next to it stays.
+	until_equal 30 "queue pairs of A" 1 qps rxea0
+	until_equal 20 "connections of A" 1 counter "$A" conns
+	faults >"$TMP/faults.end"
+	for name in connections_aborted links_broken cdc_dropped llc_dropped groups_lost handshakes_failed; do
+		want=0
+		for got; do [ "${got%%=*}" != $name ] || want=${got#*=}; done
+		got=$(since $name)
+		case $want in
+		*+) at_least "counter $name" ${want%+} $got ;;
+		*) equal "counter $name" $want $got ;;
+		esac
+	done
+}
+
+# liar: does what standard input says.
+liar() {
+	inB timeout 240 smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D A=$A4 -D P=$P -D T="$TMP" \
+		>"$TMP/liar.json" 2>"$TMP/liar.err" && return
+	tail -n 25 "$TMP/liar.err" | sed 's/^/# /'
+	fail "$(head -c 700 "$TMP/liar.json")"
+}
+
+# guest N ROUNDS: a client in A that connects to port $G + 100 * N of the liar once that listens, and so
+# many rounds of an echo. guest_said N RESULT...: one of these it has to say in the end.
+declare -A GUESTS
+guest() {
+	rm -f "$TMP/listens.$1" "$TMP/listens.$1.up"
+	inA timeout 300 python3 -u "$ST_PY/echoer.py" guest $LIAR $((G + 100 * $1)) $2 "$TMP/listens.$1" \
+		>"$TMP/guest.$1.out" 2>"$TMP/guest.$1.err" &
+	GUESTS[$1]=$!
+	# What follows has its times, which are not for a program to start in.
+	until_file 60 "$TMP/listens.$1.up"
+}
+guest_said() {
+	local result said n=$1
+	shift
+	wait_for ${GUESTS[$n]} "client $n ($(head -c 300 "$TMP/guest.$n.err"))"
+	said=$(cat "$TMP/guest.$n.out")
+	for result; do [ "$said" != "$result" ] || return 0; done
+	fail "client $n said '$said' instead of '$*'"
+}
+# listen NAME LINK N: the step of a script for what guest N connects to, and all up to its Proposal.
+listen() {
+	echo "link $2 server"
+	echo "listen $1 $2 $((G + 100 * $3)) ready=$TMP/listens.$3"
+	echo "accepted $1"
+	echo "wait $1 proposal"
+}
+# every LINK EXCEPT...: steps that send one LLC message of each kind, as a request and as a reply, but for some
+# (KIND, KIND/reply).
+KINDS='confirm-link add-link add-link-cont delete-link confirm-rkey test-link confirm-rkey-cont delete-rkey'
+KINDS_V2='confirm-link delete-link request-add-link confirm-rkey test-link delete-rkey'
+every() {
+	local link=$1 kind
+	shift
+	for kind in $KINDS; do
+		[[ " $* " == *" $kind "* ]] || echo "llc $link $kind"
+		[[ " $* " == *" $kind/reply "* ]] || echo "llc $link $kind reply"
+	done
+}
+
+# Everything is given back.
+nothing_left() {
+	rm -f "$TMP/kept"
+	reap
+	until_true 40 unused || fail "references are left: $(cat /sys/module/smc_r/refcnt)"
+	timeout 30 rmmod smc_r || fail "the module does not go"
+	equal "resources of the devices" "$(cat "$TMP/resources")" "$(resources)"
+	load_module
+}
+resources() { rdma resource show | sed 's/^[0-9]*: //' | grep '^rxe[ab][01]:'; }
+
+# liar_setup: two hosts, and the transfer next to the cases.
+liar_setup() {
+	local ns
+	setup
+	[ -x "$(command -v smc_liar)" ] || { echo "1..0 # SKIP smc_liar was not built: no libibverbs"; exit 4; }
+	unload_module
+	resources >"$TMP/resources"
+	load_module
+	trap 'rm -f "$TMP/kept"; cleanup' EXIT
+	for ns in "$A" "$B"; do
+		# Each case begins as if none had been before, and links are looked after quickly.
+		in_host "$ns" sysctl -qw net.smc.smcr_peer_backoff=0 net.smc.smcr_testlink_time=2
+	done
+}
