@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # For tests with smc_liar, on top of lib.sh: a transfer next to each case, what the liar is told, programs that connect
 # to it, and the counters that tell of it.
-# shellcheck shell=bash disable=SC2016,SC2086,SC2317 # $A and $P are the liar's; words are simple; run_tests calls the functions
+# shellcheck shell=bash disable=SC2016,SC2034,SC2086,SC2317 # $A and $P are the liar's; variables are for the tests; words are simple; run_tests calls the functions
 
 # Port of the echo server, and that in front of those that the liar listens on.
 P=7200

@@ -53,6 +53,9 @@ struct Peering {
     agreed: Option<AcceptV2>,
 }
 
+/// Key and address of an RMB, by the number of the link.
+type Keys = BTreeMap<u8, (u32, u64)>;
+
 /// An open port, and the address of its interface.
 type OpenPort = (Rc<Port>, [u8; 6]);
 
@@ -64,8 +67,8 @@ pub(crate) struct World {
     further: Option<OpenPort>,
     instance: u16,
     links: BTreeMap<String, Peering>,
-    /// RMBs of the other sides, by group: key and address by the number of the link.
-    rmbs: BTreeMap<String, Vec<BTreeMap<u8, (u32, u64)>>>,
+    /// RMBs of the other sides, by group.
+    rmbs: BTreeMap<String, Vec<Keys>>,
     conns: BTreeMap<String, Conn>,
     tcp_port: u16,
     token: u32,
@@ -281,9 +284,9 @@ impl World {
     }
 
     /// The keys of an RMB of the other side, of which one is known.
-    fn known_by(&mut self, group: &str, rkey: u32) -> &mut BTreeMap<u8, (u32, u64)> {
+    fn known_by(&mut self, group: &str, rkey: u32) -> &mut Keys {
         let rmbs = self.rmbs.entry(group.into()).or_default();
-        let has = |keys: &BTreeMap<u8, (u32, u64)>| keys.values().any(|key| key.0 == rkey);
+        let has = |keys: &Keys| keys.values().any(|key| key.0 == rkey);
         let place = rmbs.iter().position(has).unwrap_or_else(|| {
             rmbs.push(BTreeMap::new());
             rmbs.len() - 1
