@@ -213,6 +213,14 @@ def said_by_module():
         show("", "smcctl", what)
 
 
+def explain(error):
+    """Prints where something went wrong, and how."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        print(f"# {os.path.basename(frame.filename)}:{frame.lineno} {frame.line}")
+    said = getattr(error, "stderr", "") or ""
+    print(f"# failed: {type(error).__name__}: {error} {said}", flush=True)
+
+
 def main(tests, set_up, tear_down):
     """Runs the cases, and ends the program."""
     print("TAP version 13")
@@ -236,16 +244,18 @@ def main(tests, set_up, tear_down):
                 result = "not ok"
                 # First, since there is still what the case has made, and what went wrong stands next to the result.
                 said_by_module()
-                for frame in traceback.extract_tb(error.__traceback__):
-                    print(f"# {os.path.basename(frame.filename)}:{frame.lineno} {frame.line}")
-                said = getattr(error, "stderr", "") or ""
-                print(f"# failed: {type(error).__name__}: {error} {said}")
+                explain(error)
             # The frames of what failed hold sockets, which keep the module in use.
             gc.collect()
             print(f"{result} {place} {words} # {time.monotonic() - started:.1f} s", flush=True)
-    except subprocess.CalledProcessError as error:
-        print(f"# {error}: {error.stderr}")
-        raise
+    except Exception as error:  # as above
+        failed += 1
+        explain(error)
     finally:
-        tear_down()
+        try:
+            tear_down()
+        except Exception as error:  # as above
+            failed += 1
+            said_by_module()
+            explain(error)
     sys.exit(1 if failed else 0)
