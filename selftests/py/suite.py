@@ -214,7 +214,9 @@ def said_by_module():
 
 
 def explain(error):
-    """Prints where something went wrong, and how."""
+    """Prints where something went wrong, and how. First what the module says, since there is still what has been made,
+    and what went wrong shall stand next to the result."""
+    said_by_module()
     for frame in traceback.extract_tb(error.__traceback__):
         print(f"# {os.path.basename(frame.filename)}:{frame.lineno} {frame.line}")
     said = getattr(error, "stderr", "") or ""
@@ -242,8 +244,6 @@ def main(tests, set_up, tear_down):
             except Exception as error:  # whatever goes wrong is a failed test
                 failed += 1
                 result = "not ok"
-                # First, since there is still what the case has made, and what went wrong stands next to the result.
-                said_by_module()
                 explain(error)
             # The frames of what failed hold sockets, which keep the module in use.
             gc.collect()
@@ -256,6 +256,5 @@ def main(tests, set_up, tear_down):
             tear_down()
         except Exception as error:  # as above
             failed += 1
-            said_by_module()
             explain(error)
     sys.exit(1 if failed else 0)

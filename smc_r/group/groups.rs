@@ -200,7 +200,6 @@ impl Groups {
             .filter(|group| {
                 group.first_path.want.pnet == Some(network)
                     && group.first_from.as_ref() == from.as_ref()
-                    && group.is_usable()
             })
             .find_map(|group| seat(group, Fit::OnePort))
     }

@@ -37,11 +37,10 @@ impl LinkSet {
 /// Which ports of a new connection one link of a group has to be at.
 #[derive(Clone, Copy)]
 pub(super) enum Fit {
-    /// That of the client's Proposal, and the one that the server would use.
+    /// That of the client's Proposal, and the one that the server would use. Then all links of the group will do.
     BothPorts,
-    /// That of the client's Proposal; or the server's, if this stands in for the port of the TCP connection's
-    /// interface, which has none that works. Otherwise it is the client that may have changed its port, without
-    /// having been able to say that it has lost the link.
+    /// That of the client's Proposal; or the server's, if this stands in for the port of the group's first contact.
+    /// Otherwise it is the client that may have changed its port, without having been able to say what it has lost.
     OnePort,
 }
 
@@ -59,10 +58,6 @@ impl Group {
         self.flow.lock().flow.is_link_up(place)
     }
 
-    fn load(&self, link: LinkIx) -> u32 {
-        self.link(link).map_or(u32::MAX, |link| link.load())
-    }
-
     /// Server: a seat on a link for a new connection of a client, whose Proposal names a port, if the group has a
     /// link that lies as it has to. Who asks next finds the seat counted.
     pub(super) fn fitting_seat(
@@ -71,7 +66,8 @@ impl Group {
         path: &Path,
         fit: Fit,
     ) -> Option<Seat> {
-        let stands_in = path.want.ifindex != Some(path.netdev.ifindex);
+        let stands_in = path.want.ifindex != Some(path.netdev.ifindex)
+            && !self.first_path.is_on(&path.device, path.port);
         let guard = self.flow.lock();
         let flow = &guard.flow;
         let is_at_peer = |link: &Link| {
@@ -93,8 +89,14 @@ impl Group {
         if !self.links().any(|link| fits(&link)) {
             return None;
         }
-        let place = flow.choose_link(|link| self.load(link))?;
-        self.link(place).map(Seat::new)
+        // What else the group has may be lost on the other side already.
+        let may_have = |link: &Link| matches!(fit, Fit::BothPorts) || fits(link);
+        let load = |place| match self.link(place) {
+            Some(link) if may_have(&link) => link.load(),
+            _ => u32::MAX,
+        };
+        let link = self.link(flow.choose_link(load)?)?;
+        may_have(&link).then(|| Seat::new(link))
     }
 
     /// The link with the least load on which the peer's buffer can be written, and its key there.

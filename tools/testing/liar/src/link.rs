@@ -65,6 +65,16 @@ pub(crate) enum Answer {
     Set(Vec<(usize, Vec<u8>)>),
 }
 
+/// Changes bytes at these places, beyond the end of the message too.
+pub(crate) fn patch(message: &mut Vec<u8>, patches: &[(usize, Vec<u8>)]) {
+    for (at, bytes) in patches {
+        if message.len() < at + bytes.len() {
+            message.resize(at + bytes.len(), 0);
+        }
+        message[*at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
 /// Who we are on this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -129,7 +139,7 @@ pub(crate) struct Link {
     pub(crate) is_off: bool,
     /// There is a further queue pair for the ADD LINK of a server.
     pub(crate) has_further: bool,
-    /// Requests that are about the further link, and not answered yet.
+    /// What the group has to hear of: requests about further links, which are not answered yet, and about keys, which are.
     pub(crate) asked: Vec<Vec<u8>>,
 }
 
@@ -267,11 +277,7 @@ impl Link {
             }
             Answer::Never => return,
             Answer::With(flags) => reply[3] |= flags,
-            Answer::Set(patches) => {
-                for (at, bytes) in patches {
-                    reply[at..at + bytes.len()].copy_from_slice(&bytes);
-                }
-            }
+            Answer::Set(patches) => patch(&mut reply, &patches),
         }
         let _ = self.post(&reply);
     }
@@ -297,21 +303,12 @@ impl Link {
                 self.asked.push(message.to_vec());
                 return None;
             }
-            (kind::ADD_LINK, Role::Client) => {
-                // Rejected: there is no other path.
-                reply[3] |= 0x40;
-                if self.terms.version == 1 {
-                    reply[2] = 1;
-                } else {
-                    reply[3] |= 1;
-                    [reply[1], reply[2]] = self.length(llc::LEN);
-                }
-            }
+            (kind::ADD_LINK, Role::Client) => return Some(self.rejection(message)),
             (kind::DELETE_LINK, Role::Client) if fixed[3] & 0x40 == 0 => {}
             // The client asks for it: our request follows.
             (kind::DELETE_LINK, Role::Server) => reply[3] &= !REPLY,
-            (kind::CONFIRM_RKEY, _) => self.asked.push(message.to_vec()),
-            (kind::TEST_LINK | kind::CONFIRM_RKEY_CONT, _) => {}
+            (kind::CONFIRM_RKEY, _) if self.terms.version == 1 => self.asked.push(message.to_vec()),
+            (kind::TEST_LINK | kind::CONFIRM_RKEY | kind::CONFIRM_RKEY_CONT, _) => {}
             (kind::DELETE_RKEY, _) => {
                 let mut reply = message.to_vec();
                 reply[3] |= REPLY;
@@ -320,6 +317,20 @@ impl Link {
             _ => return None,
         }
         Some(reply.to_vec())
+    }
+
+    /// The answer to ADD LINK of who has no other path.
+    pub(crate) fn rejection(&self, message: &[u8]) -> Vec<u8> {
+        let mut reply = message.to_vec();
+        reply.resize(llc::LEN, 0);
+        reply[3] |= REPLY | 0x40;
+        if self.terms.version == 1 {
+            reply[2] = 1;
+        } else {
+            reply[3] |= 1;
+            [reply[1], reply[2]] = self.length(llc::LEN);
+        }
+        reply
     }
 
     fn length(&self, len: usize) -> [u8; 2] {
@@ -414,10 +425,16 @@ impl Link {
         message
     }
 
+    /// It is connected, and nothing is known of its end.
+    pub(crate) fn works(&self) -> bool {
+        self.far.is_some() && self.broken.is_none() && !self.is_off
+    }
+
     /// The end of the group has come.
     pub(crate) fn has_farewell(&self) -> bool {
-        let is_end =
-            |message: &Vec<u8>| message[0] & 0x1f == kind::DELETE_LINK && message[3] & 0x40 != 0;
+        let is_end = |message: &Vec<u8>| {
+            message[0] & 0x1f == kind::DELETE_LINK && message[3] & (REPLY | 0x40) == 0x40
+        };
         self.inbox.iter().any(is_end)
     }
 

@@ -2,7 +2,7 @@
 
 //! Scripts: a line is a step, in words; `#` starts a comment.
 
-use crate::link::{kind, Answer, Role};
+use crate::link::{kind, patch, Answer, Role};
 use crate::verbs::{State, Work};
 use crate::world::{number, World, SOON};
 use smc_proto::cdc::RawCursor;
@@ -177,15 +177,6 @@ fn hex(text: &str) -> Result<Vec<u8>, String> {
         .chunks(2)
         .map(|pair| (pair[0] << 4) | pair[1])
         .collect())
-}
-
-fn patch(message: &mut Vec<u8>, patches: &[(usize, Vec<u8>)]) {
-    for (at, bytes) in patches {
-        if message.len() < at + bytes.len() {
-            message.resize(at + bytes.len(), 0);
-        }
-        message[*at..at + bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 fn kind_of(text: &str) -> Result<u8, String> {

@@ -120,7 +120,7 @@ impl Drop for Domain {
 
 const PAGE: usize = 4096;
 
-/// Zeroed memory of whole pages.
+/// Zeroed memory that begins with a page.
 struct Pages {
     start: NonNull<u8>,
     layout: Layout,

@@ -19,7 +19,7 @@ use smc_testing::peer::engine::Host;
 use smc_testing::peer::frame::End;
 use smc_testing::peer::Wire;
 use smc_testing::stream::Stream;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn open_port(interface: &str, device: &str, gid: Ipv4Addr) -> Result<OpenPort, S
     Ok((port, mac))
 }
 
-/// The address at this place of a message.
+/// The bytes at this place of a message, or zeroes.
 fn array<const N: usize>(message: &[u8], at: usize) -> [u8; N] {
     let bytes = message.get(at..).and_then(|rest| rest.first_chunk());
     bytes.copied().unwrap_or([0; N])
@@ -214,7 +214,7 @@ impl World {
         Ok(())
     }
 
-    /// The further link of a group that was made last and is not connected, or is by this number.
+    /// A further link of a group that is not connected, or is by this number.
     fn further_of(&self, group: &str, number: Option<u8>) -> Option<String> {
         let mut further = self.links.iter().filter(|(name, peering)| {
             peering.group == group
@@ -229,19 +229,22 @@ impl World {
         let is_cont = message[0] & 0x1f == kind::ADD_LINK_CONT;
         let number = if is_cont { message[4] } else { message[31] };
         let further = self.further_of(group, is_cont.then_some(number));
-        let name = further.ok_or("no queue pair for a further link")?;
-        if is_cont {
-            self.learn_keys(group, message);
-            let reply = self
-                .peering(group)?
-                .link
-                .add_link_cont(&self.peering(&name)?.link);
-            self.reply_to(group, reply)
-        } else {
-            self.join(&name, message)?;
-            let reply = self.peering(&name)?.link.add_link(number);
-            self.reply_to(group, reply)
-        }
+        let reply = match further {
+            Some(name) if is_cont => {
+                self.learn_keys(group, message);
+                let further = &self.peering(&name)?.link;
+                self.peering(group)?.link.add_link_cont(further)
+            }
+            Some(name) => {
+                // It may have gone, and is promised all the same.
+                let joined = self.join(&name, message);
+                self.trace(|| format!("  {name}: {joined:?}"));
+                self.peering(&name)?.link.add_link(number)
+            }
+            None if is_cont => return Err("no queue pair for a further link".into()),
+            None => self.peering(group)?.link.rejection(message),
+        };
+        self.reply_to(group, reply)
     }
 
     fn reply_to(&mut self, link: &str, mut reply: Vec<u8>) -> Result<(), String> {
@@ -945,32 +948,38 @@ impl World {
 
     /// Ends all groups that work, so that the other side need not find out.
     pub(crate) fn leave(&mut self) -> Result<(), String> {
-        let working = |(_, peering): &(&String, &Peering)| {
-            let link = &peering.link;
-            link.far.is_some() && link.broken.is_none() && !link.is_off
-        };
-        // One link of each group.
-        let working = self.links.iter().filter(working);
-        let groups: BTreeMap<_, _> = working
-            .map(|(name, peering)| (peering.group.clone(), name.clone()))
-            .collect();
-        let names: Vec<_> = groups.into_values().collect();
-        let mut sent = Vec::new();
-        for name in names {
-            let message = self.link(&name)?.farewell();
-            sent.push((self.post(&name, &message)?, name));
-        }
-        for (id, name) in sent {
-            if self.is_done(&name, id)? && self.link(&name)?.terms.role == Role::Client {
-                // The server's own last word, on whichever link.
-                let group = self.group_of(&name);
-                self.until(SOON, "DELETE LINK", |world| {
-                    let mut links = world.links.values().filter(|link| link.group == group);
-                    Ok(links.any(|peering| peering.link.has_farewell()))
-                })?;
+        let groups: BTreeSet<String> = self.links.values().map(|link| link.group.clone()).collect();
+        for group in groups {
+            let names: Vec<String> = self
+                .links
+                .iter()
+                .filter(|(_, peering)| peering.group == group && peering.link.works())
+                .map(|(name, _)| name.clone())
+                .collect();
+            for name in names {
+                if self.say_farewell(&group, &name)? {
+                    break;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Says that a group ends, on this link of it. False if it does not get there.
+    fn say_farewell(&mut self, group: &str, link: &str) -> Result<bool, String> {
+        let message = self.link(link)?.farewell();
+        let id = self.post(link, &message)?;
+        if !self.is_done(link, id)? {
+            return Ok(false);
+        }
+        if self.link(link)?.terms.role == Role::Client {
+            // The server's own last word, on whichever link.
+            self.until(SOON, "DELETE LINK", |world| {
+                let mut links = world.links.values().filter(|link| link.group == group);
+                Ok(links.any(|peering| peering.link.has_farewell()))
+            })?;
+        }
+        Ok(true)
     }
 
     /// Writes the first bytes of an echo, and does not tell.
