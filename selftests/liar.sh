@@ -79,7 +79,7 @@ finish() {
 	at_most "ms of a round" $((PATIENCE + 3 * late)) $worst
 	awk -v before=$calm -v now=$usual "BEGIN { exit now > $SLOWER * before }" || fail "rounds are slower than before"
 	# The group of the transfer next to it stays.
-	until_equal 30 "queue pairs of A" ${#CARDS[@]} qps ${CARDS[@]}
+	until_equal 30 "queue pairs of A" ${#CARDS[@]} qps "${CARDS[@]}"
 	until_equal 20 "connections of A" 1 counter "$A" conns
 	faults >"$TMP/faults.end"
 	for name in connections_aborted links_broken cdc_dropped llc_dropped groups_lost handshakes_failed; do
