@@ -3,6 +3,7 @@
 #include <linux/etherdevice.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
+#include <linux/sched/mm.h>
 #include <linux/security.h>
 #include <linux/skbuff.h>
 #include <linux/tcp.h>
@@ -169,9 +170,18 @@ __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *bu
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
 	struct kvec vec = { .iov_base = (void *)buf, .iov_len = len };
+	unsigned int flags;
+	int sent;
 
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
-	return READ_ONCE(sock->ops)->sendmsg(sock, &msg, len);
+	/*
+	 * A peer decides when there is something to say, and the program's memory group pays. Where that is at
+	 * its limit, TCP gets the little it needs anyway, but has somebody killed before. Not for this.
+	 */
+	flags = memalloc_noreclaim_save();
+	sent = READ_ONCE(sock->ops)->sendmsg(sock, &msg, len);
+	memalloc_noreclaim_restore(flags);
+	return sent;
 }
 
 __rust_helper int rust_helper_tcp_recv_bytes(struct socket *sock, void *buf, size_t len, int flags)
