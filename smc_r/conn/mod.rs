@@ -388,6 +388,7 @@ impl Connection {
 
     /// Posts whatever is due. `conn` lock held.
     fn pump(&mut self, events: &mut Events) {
+        self.core.set_spare(self.group.has_several_links());
         let was_full = self.core.has_unsent_limit() && self.core.send_space() == 0;
         if let Some(route) = self.next.take() {
             if self.core.may_move() {

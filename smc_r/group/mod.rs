@@ -183,6 +183,8 @@ pub(crate) struct Group {
     drained: Atomic<u32>,
     /// Listeners have been told that the group is there.
     announced: Atomic<u32>,
+    /// It has, or had, more than one link: one may fail, and its connections go on.
+    several: Atomic<u32>,
     _counted: Counted,
 }
 
@@ -335,6 +337,7 @@ impl Group {
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
                 announced: Atomic::new(0),
+                several: Atomic::new(0),
                 _counted: counted,
             }),
             GFP_KERNEL,
@@ -555,6 +558,12 @@ impl Group {
     /// Listeners have been told of it.
     fn is_announced(&self) -> bool {
         self.announced.load(Relaxed) != 0
+    }
+
+    /// There is, or was, more than one link.
+    #[inline]
+    pub(crate) fn has_several_links(&self) -> bool {
+        self.several.load(Relaxed) != 0
     }
 
     /// True while it could be used, and nobody does.

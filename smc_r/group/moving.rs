@@ -3,7 +3,10 @@
 //! Connections that go from one link to another: because theirs has failed (RFC 7609 section 4.6), or
 //! to spread the load. Process context: the group's work item.
 
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
 use smc_proto::{
     group::{LinkIx, PeerElement, PeerTable, MAX_LINKS},
     llc_flow::DownReason,
@@ -125,6 +128,9 @@ impl Group {
         // Before the first contact is complete, its end tells of all links.
         if self.is_announced() && link.announce(true) {
             events::link_up(self, &link);
+        }
+        if self.links().nth(1).is_some() {
+            self.several.store(1, Relaxed);
         }
         self.review_port_drain();
         self.spread();

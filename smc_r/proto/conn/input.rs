@@ -12,7 +12,8 @@ use super::{
     Fin,
     State,
     Ticket,
-    Violation, //
+    Violation,
+    SPARE, //
 };
 use crate::{
     cdc::Cdc,
@@ -51,6 +52,16 @@ impl Conn {
         self.several_links = on;
     }
 
+    /// Tells whether the group has other links to go on over, so that a few bytes of the peer's element stay free.
+    ///
+    /// Linux does not say again over another link how much it has consumed. Where it has consumed all there is, and the
+    /// link failed on which it said so, we would wait for room, and it for data, for ever. After a failure it is
+    /// therefore asked (R), which it answers as soon as it consumes something: one of these bytes.
+    #[inline]
+    pub fn set_spare(&mut self, on: bool) {
+        self.has_spare = on;
+    }
+
     /// All messages which came over links that are gone have been handed over: what is still missing
     /// is lost. Where that is a matter of time, it begins anew with each [`Events::awaits`].
     pub fn handle_drained(&mut self) -> Events {
@@ -86,6 +97,7 @@ impl Conn {
         let ahead = cdc.seq.wrapping_sub(self.rx_seq);
         if cdc.prod_flags.failover {
             self.held_for_peer = false;
+            self.doubt_reports();
             // Only says what was sent last; anything missing here is lost, or late.
             if ahead == 0 || ahead >= 0x8000 {
                 return events;
@@ -200,6 +212,7 @@ impl Conn {
             self.tx.repeat = Some(mark);
             self.tx.stall = None;
         }
+        self.doubt_reports();
         self.tx.announced = false;
         self.tx.sent = self.confirmed_fin;
         if self.tx.sent < Fin::Closed {
@@ -215,6 +228,19 @@ impl Conn {
         Events {
             writable: self.ring_free() > free,
             ..Events::default()
+        }
+    }
+
+    /// A link has failed, and with it perhaps what the peer said last of what it has consumed.
+    fn doubt_reports(&mut self) {
+        let end = self.tx.furthest.max(self.tx.written.total);
+        if !self.has_spare || self.peer_consumed.total >= end {
+            return;
+        }
+        self.doubt = Some(end);
+        // What was written before, and may have arrived, gives the peer nothing to consume.
+        if !self.may_write_beyond(end) {
+            self.spare_used = self.spare_used.saturating_add(1).min(SPARE);
         }
     }
 
@@ -325,6 +351,10 @@ impl Conn {
     #[inline]
     fn peer_took(&mut self, consumed: Position) -> bool {
         self.peer_consumed = consumed;
+        if self.doubt.is_some_and(|end| consumed.total >= end) {
+            self.doubt = None;
+            self.spare_used = 0;
+        }
         if self.tx.stall.is_some_and(|mark| consumed.total >= mark) {
             self.tx.stall = None;
         }

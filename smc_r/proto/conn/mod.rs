@@ -355,6 +355,12 @@ pub struct Conn {
     /// What came meanwhile: the latest.
     held: Option<Cdc>,
     several_links: bool,
+    /// See [`Conn::set_spare`].
+    has_spare: bool,
+    /// Some bytes of the spare ones that may be used now.
+    spare_used: u32,
+    /// What the peer has said of what it consumed, up to here in our stream, may be lost.
+    doubt: Option<u64>,
     /// See [`Conn::set_held`].
     held_for_peer: bool,
     held_for_us: bool,
@@ -389,6 +395,10 @@ pub struct Conn {
 
 /// No transmit is larger, however large the rings.
 const MAX_CHUNK: u32 = 256 * 1024;
+
+/// So many bytes of the peer's element stay free where a link may fail, see [`Conn::set_spare`]: one for each failure
+/// in a row, and as many as keep writes aligned.
+const SPARE: u32 = 8;
 
 /// Up to here a transmit may be as large as the rings. Larger rings are filled in halves, so that one end
 /// reads or writes one of them while the other is on its way.
@@ -466,6 +476,9 @@ impl Conn {
             awaited: overtaken::Awaited::NONE,
             held: None,
             several_links: false,
+            has_spare: false,
+            spare_used: 0,
+            doubt: None,
             held_for_peer: false,
             held_for_us: false,
             rx_fin: Fin::None,

@@ -13,7 +13,8 @@ use super::{
     Events,
     Fin,
     Ticket,
-    Tx, //
+    Tx,
+    SPARE, //
 };
 use crate::{
     cdc::{
@@ -418,6 +419,12 @@ impl Conn {
             .min(self.chunk)
     }
 
+    /// Whether a byte at this place of our stream might be written now.
+    pub(super) fn may_write_beyond(&self, end: u64) -> bool {
+        let used = amount(self.peer_consumed.total, end);
+        used < self.peer.capacity().saturating_sub(self.spare())
+    }
+
     /// Whether `ready` bytes are worth a transmit now.
     fn is_data_due(&self, ready: u32, busy: bool) -> bool {
         if ready == 0 {
@@ -461,7 +468,22 @@ impl Conn {
     #[inline]
     pub(super) fn window(&self) -> u32 {
         let used = amount(self.peer_consumed.total, self.tx.written.total);
-        self.peer.capacity().saturating_sub(used)
+        (self.peer.capacity())
+            .saturating_sub(used)
+            .saturating_sub(self.spare())
+    }
+
+    /// So many bytes of it are not to be used now: see [`Conn::set_spare`].
+    #[inline]
+    fn spare(&self) -> u32 {
+        if self.has_spare {
+            // All of them in each element that SMC knows.
+            SPARE
+                .min(self.peer.capacity() / 64)
+                .saturating_sub(self.spare_used)
+        } else {
+            0
+        }
     }
 
     /// Bytes of the send ring that hold nothing and may be used.
@@ -490,6 +512,7 @@ impl Conn {
             blocked: self.window() == 0 && plan.fin == Fin::None,
             urgent_pending: pending || urgent.is_some(),
             urgent_present: urgent.is_some(),
+            update_requested: self.doubt.is_some(),
             ..ProdFlags::default()
         };
 

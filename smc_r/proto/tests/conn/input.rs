@@ -693,6 +693,62 @@ fn moving_to_another_link() {
 }
 
 #[test]
+fn reports_that_may_be_lost_are_asked_for() {
+    let moved = Cdc {
+        prod_flags: F,
+        ..Cdc::default()
+    };
+    for ours_fails in [true, false] {
+        let mut rig = Rig::new(16384, 0);
+        rig.conn.set_spare(true);
+        rig.send(16384);
+        let posts = rig.posts();
+        let total: u32 = posts.iter().map(|t| t.data_len()).sum();
+        assert_eq!(total, 16376, "a few bytes stay free");
+        let last = posts.last().unwrap();
+        assert!(last.cdc.prod_flags.blocked && !last.cdc.prod_flags.update_requested);
+        let _ = rig.sent(last);
+        for n in 1..=8 {
+            if ours_fails {
+                let _ = rig.conn.handle_failover();
+                let [first, then] = rig.posts().try_into().expect("F and a message");
+                assert!(first.cdc.prod_flags.failover && then.cdc.prod_flags.update_requested);
+                let _ = rig.sent(&then);
+            } else {
+                assert_eq!(rig.handle(&moved).violation, None);
+            }
+            let asks = rig.post();
+            assert_eq!(asks.data_len(), 1, "{n}");
+            assert!(asks.cdc.prod_flags.update_requested);
+            let _ = rig.sent(&asks);
+        }
+        // Part of it may be old.
+        let _ = rig.took(16376);
+        rig.send(4);
+        let asks = rig.post();
+        assert_eq!(asks.data_len(), 4);
+        assert!(asks.cdc.prod_flags.update_requested);
+        let _ = rig.took(8);
+        rig.send(16384);
+        let total: u32 = rig
+            .posts()
+            .iter()
+            .map(|t| {
+                assert!(!t.cdc.prod_flags.update_requested);
+                t.data_len()
+            })
+            .sum();
+        assert_eq!(total, 16372);
+    }
+
+    // With one link, all of it is used, and nothing is in doubt.
+    let mut rig = Rig::new(16384, 0);
+    rig.send(16384);
+    let total: u32 = rig.posts().iter().map(|t| t.data_len()).sum();
+    assert_eq!(total, 16384);
+}
+
+#[test]
 fn close_is_repeated_on_the_new_link() {
     let mut rig = Rig::new(64, 0);
     rig.send(4);

@@ -6,7 +6,8 @@
 //! what it has consumed late and in large pieces, announces no urgent data while the window is closed,
 //! sends D and C after its last completion or when that takes too long, runs no other timer, answers an A when its application
 //! closes, takes no notice of a TCP reset, and goes back behind what it has announced after a failover,
-//! with a validation that is one too low or missing. What came over a link that has failed may be looked at
+//! with a validation that is one too low or missing. Then it does not say again what it has consumed, unless
+//! it has data to send, or is asked to and consumes more. What came over a link that has failed may be looked at
 //! any time later, when the next one has failed as well.
 
 use std::collections::VecDeque;
@@ -118,7 +119,6 @@ impl Linux {
     fn message(&mut self, mut prod_flags: ProdFlags) -> Item {
         self.seq = self.seq.wrapping_add(1);
         self.told = self.read;
-        self.asked = false;
         prod_flags.blocked = self.says_blocked;
         Item::Message(Cdc {
             seq: self.seq,
@@ -221,12 +221,12 @@ impl Linux {
 
     fn hear(&mut self, cdc: &Cdc) {
         let old = (cdc.seq.wrapping_sub(self.seen) as i16) < 0;
-        if cdc.prod_flags.failover {
+        if cdc.prod_flags.failover && self.heard != End::Aborted {
             let lost = (self.seen.wrapping_sub(cdc.seq) as i16) < 0;
             assert!(!lost, "a validation of what has not arrived");
             return;
         }
-        if old || self.heard == End::Aborted {
+        if old || cdc.prod_flags.failover || self.heard == End::Aborted {
             return;
         }
         self.seen = cdc.seq;
@@ -241,7 +241,7 @@ impl Linux {
         // After a failover: this had arrived.
         self.written = self.written.max(self.granted);
         self.blocked = cdc.prod_flags.blocked;
-        self.asked |= cdc.prod_flags.update_requested;
+        self.asked = cdc.prod_flags.update_requested;
         if cdc.prod_flags.urgent_present {
             self.urgent_end = self.announced;
         }
@@ -279,8 +279,6 @@ impl Linux {
                 state_flags: StateFlags::default(),
             }));
         }
-        let message = self.message(ProdFlags::default());
-        out.push_back(message);
     }
 }
 
@@ -291,6 +289,8 @@ pub struct Rules {
     pub aborts: bool,
     pub failover: bool,
     pub urgent: bool,
+    /// Linux has nothing to say but what it has consumed.
+    pub quiet: bool,
     /// Our application changes how much it wants to have unread.
     pub limits: bool,
 }
@@ -309,6 +309,8 @@ pub struct Met {
     pub overlapping: u64,
     /// Moves to another link after our application had closed.
     pub closing: u64,
+    /// Messages of ours that ask for reports, which may have been lost.
+    pub asked: u64,
     /// Urgent bytes that were read, by us and by the peer.
     pub urgent: [u64; 2],
 }
@@ -323,6 +325,7 @@ impl Met {
         self.held += other.held;
         self.overlapping += other.overlapping;
         self.closing += other.closing;
+        self.asked += other.asked;
         for host in [OURS, LINUX] {
             self.urgent[host] += other.urgent[host];
         }
@@ -339,6 +342,7 @@ impl Met {
             self.held,
             self.overlapping,
             self.closing,
+            self.asked,
             self.urgent[OURS],
             self.urgent[LINUX],
         ]
@@ -364,6 +368,10 @@ pub struct Talk {
     link: LinkIx,
     rules: Rules,
     rng: Rng,
+    /// A link has failed.
+    failed: bool,
+    /// How many have since we knew that all was consumed.
+    unheard: u32,
     /// We have moved to another link, and not said anything over it.
     moved: bool,
     /// Places of urgent bytes that the hosts have sent, and of those that arrived as such.
@@ -392,6 +400,7 @@ impl Talk {
         .unwrap();
         conn.set_oob_inline(true);
         conn.set_several_links(true);
+        conn.set_spare(true);
         Talk {
             conn,
             ring: vec![0; send_ring as usize],
@@ -433,6 +442,8 @@ impl Talk {
             link: LinkIx::FIRST,
             rules,
             rng,
+            failed: false,
+            unheard: 0,
             moved: false,
             urgent: [Vec::new(), Vec::new()],
             marks: [Vec::new(), Vec::new()],
@@ -491,7 +502,9 @@ impl Talk {
             assert!(end <= self.linux.read + size, "window overrun");
             self.met.exact_fits += u64::from(end == self.linux.read + size);
         }
-        assert!(!transmit.cdc.prod_flags.update_requested, "R");
+        let asks = transmit.cdc.prod_flags.update_requested;
+        assert!(!asks || self.failed, "R");
+        self.met.asked += u64::from(asks);
         self.linux.hear(&transmit.cdc);
         self.rough |= transmit.cdc.state_flags.aborted;
         self.completions.push_back(transmit);
@@ -571,6 +584,10 @@ impl Talk {
         let events = self
             .conn
             .handle_cdc(link, cdc, |offset| element[offset as usize]);
+        let diag = self.conn.diag();
+        if diag.rx_consumer == diag.tx_producer {
+            self.unheard = 0;
+        }
         let back = !cdc.prod_flags.failover && place(cdc.prod, self.linux.room) < known;
         self.met.steps_back += u64::from(back && !events.dropped);
         self.met.held += u64::from(events.held);
@@ -646,7 +663,7 @@ impl Talk {
     fn linux_sends(&mut self, amount: u64, urgent: bool) -> bool {
         let linux = &mut self.linux;
         // While urgent data is not consumed, its sender sleeps.
-        if linux.want > End::Open || linux.urgent.or(linux.stalled).is_some() {
+        if self.rules.quiet || linux.want > End::Open || linux.urgent.or(linux.stalled).is_some() {
             return false;
         }
         let free = linux.send_buffer - (linux.accepted - linux.confirmed).min(linux.send_buffer);
@@ -711,6 +728,10 @@ impl Talk {
 
     /// The link fails with what is under way; both go on over another one, if there is one.
     fn fail_over(&mut self) {
+        // Each failure in a row costs a byte of those that are kept for that.
+        if self.unheard == 8 {
+            return;
+        }
         // A place is free when nothing that came over its link is left.
         let is_free = |place: &LinkIx| {
             let mut late = self.late.iter();
@@ -751,14 +772,20 @@ impl Talk {
         }
         // A close that may not have arrived is not said again: what becomes of it is up to our timers.
         self.rough |= self.linux.sent >= End::Closed;
+        // It says once that it has consumed urgent data, before which we write nothing more.
+        let known = place(self.conn.diag().rx_consumer.raw(), self.linux.size());
+        self.rough |= known < self.linux.urgent_end;
         let events = self.conn.handle_failover();
         self.moved = true;
+        self.failed = true;
+        self.unheard += 1;
         self.after(events);
         self.linux.fail_over(&mut self.to_us);
     }
 
     pub fn step(&mut self) {
-        if !self.late.is_empty() && self.rng.percent(5) {
+        let likely = if self.late.is_empty() { 1 } else { 5 };
+        if self.rules.failover && self.rng.percent(likely) {
             self.fail_over();
         }
         let amount = self.rng.size(1, 60_000);
@@ -800,7 +827,7 @@ impl Talk {
             10 => {
                 self.linux_works();
             }
-            _ if self.rng.percent(10) => match self.rng.below(6) {
+            _ if self.rng.percent(10) => match self.rng.below(5) {
                 0 if self.rules.ends => {
                     let events = self.conn.shutdown_write();
                     self.after(events);
@@ -814,7 +841,6 @@ impl Talk {
                     let events = self.conn.abort();
                     self.after(events);
                 }
-                5 if self.rules.failover => self.fail_over(),
                 _ => {}
             },
             _ => {}
