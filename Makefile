@@ -9,7 +9,7 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug fuzz bench bench-instructions demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug soak fuzz bench bench-instructions demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
@@ -46,6 +46,9 @@ fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (
 
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
+
+soak: modules tools ## ordinary programs between two guests for MINUTES (30) while links, devices and the peer's module come and go
+	@SMC_TEST_SCALE=$(or $(MINUTES),30) selftests/vm/run --suite two --only soak
 
 bench: modules tools ## compare TCP, SMC, the C implementation and raw RDMA by time and instructions, in two guests (BENCH= options, see selftests/bench)
 	@tools/env/setup peer

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0
+# What both hosts do for the soak, each for itself. $TMP is that of both, $OWN that of one host.
+# shellcheck shell=bash disable=SC2034,SC2086,SC2317 # variables and functions are for the test; words are simple; in_host calls the functions
+
+OWN=/tmp/soak
+WEB=8080 KEYS=6379 SSH=2200 ECHO=7000
+SSH_OPTIONS=(-o BatchMode=yes -o StrictHostKeyChecking=no -o LogLevel=ERROR -o Ciphers=aes128-gcm@openssh.com
+	-o "UserKnownHostsFile=$OWN/known" -i "$OWN/key")
+
+## The host
+
+# Two devices, which are ports of one network.
+joins() {
+	local n
+	load_module
+	for n in 0 1; do [ -e /sys/class/infiniband/rxe$n ] || plug $n; done
+	smc_pnet -f
+	for n in 0 1; do smc_pnet -a NET -I eth$n; done
+}
+plug() {
+	rdma link add rxe$1 type rxe netdev eth$1
+	until_true 20 rxe_active rxe$1
+}
+unplug() { rdma link del rxe$1; }
+
+# The module goes, and comes again; what kernel memory there is in between.
+reloads() {
+	unload_module
+	[ ! -d /sys/module/smc_r ] || { echo "the module is still there" >&2; return 1; }
+	kernel_memory
+	joins
+}
+# In KiB, without what could be given back.
+kernel_memory() {
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	sleep 0.2
+	awk '/^(SUnreclaim|VmallocUsed|Percpu|KernelStack|PageTables):/ { sum += $2 } END { print sum }' /proc/meminfo
+}
+
+# Bytes, keys and folders of the programs.
+own_files() {
+	mkdir -p $OWN /run/sshd
+	cp "$TMP/file" "$TMP/key" "$TMP/host_key" $OWN/
+	chmod 600 $OWN/key $OWN/host_key
+	cat >$OWN/nginx.conf <<-END
+		pid $OWN/nginx.pid;
+		daemon off;
+		worker_processes 1;
+		user root;
+		events {}
+		http {
+			access_log off;
+			client_body_temp_path $OWN/nb; proxy_temp_path $OWN/np; fastcgi_temp_path $OWN/nf;
+			uwsgi_temp_path $OWN/nu; scgi_temp_path $OWN/ns;
+			sendfile on; tcp_nopush on;
+			server { listen $VM_LOCAL:$WEB; root $OWN; }
+		}
+	END
+	cat >$OWN/sshd_config <<-END
+		ListenAddress $VM_LOCAL:$SSH
+		HostKey $OWN/host_key
+		AuthorizedKeysFile $TMP/key.pub
+		PermitRootLogin yes
+		StrictModes no
+		UsePAM no
+		PidFile none
+		Subsystem sftp internal-sftp
+	END
+}
+
+## Servers
+
+web() { smc_run --require nginx -c $OWN/nginx.conf -e stderr; }
+keys() { smc_run --require redis-server --port $KEYS --bind $VM_LOCAL --save '' --protected-mode no >$OWN/redis.out; }
+ssh_daemon() { smc_run --require "$(command -v sshd)" -D -e -f $OWN/sshd_config; }
+echo_server() { smc_run --require socat TCP-LISTEN:$ECHO,bind=$VM_LOCAL,reuseaddr,fork EXEC:cat; }
+
+# ended SIGNAL: all servers of this host are.
+ended() {
+	local name
+	for name in nginx redis-server sshd socat; do pkill -$1 -x $name || true; done
+	until_true 20 no_servers
+}
+no_servers() { ! pgrep -x 'nginx|redis-server|sshd|sshd-session|socat' >/dev/null; }
+
+## Clients: on and on until there is the file `stop`, and each answer has to be right
+
+stopped() { [ -e "$TMP/stop" ]; }
+
+fetches() {
+	local count=0
+	until stopped; do
+		smc_run curl -sS --max-time 60 -o $OWN/fetched "http://$VM_PEER:$WEB/file" || return
+		cmp $OWN/file $OWN/fetched || return
+		count=$((count + 1))
+	done
+	echo "# $VM_ROLE: $count files from nginx"
+}
+
+stores() {
+	local count=0 cli=(timeout 60 smc_run redis-cli -h $VM_PEER)
+	until stopped; do
+		"${cli[@]}" -x set blob <$OWN/file | grep -qx OK || return
+		"${cli[@]}" --raw get blob | head -c -1 | cmp - $OWN/file || return
+		timeout 60 smc_run redis-benchmark -h $VM_PEER -n 200 -c 5 -t set,get -q >$OWN/bench.out 2>&1 || return
+		! grep -i error $OWN/bench.out || return
+		count=$((count + 400))
+	done
+	echo "# $VM_ROLE: $count requests to redis"
+}
+
+copies() {
+	local count=0
+	until stopped; do
+		timeout 100 smc_run scp -q -P $SSH "${SSH_OPTIONS[@]}" $OWN/file root@$VM_PEER:$OWN/copied || return
+		timeout 100 smc_run scp -q -P $SSH "${SSH_OPTIONS[@]}" root@$VM_PEER:$OWN/copied $OWN/back || return
+		cmp $OWN/file $OWN/back || return
+		count=$((count + 1))
+	done
+	echo "# $VM_ROLE: $count files with scp there and back"
+}
+
+# One connection all the time.
+echoes() {
+	local sum
+	sum=$(some_blocks | tee >(sha256sum >$OWN/said) | timeout 400 smc_run socat -t 60 - TCP:$VM_PEER:$ECHO |
+		tee >(wc -c >$OWN/heard) | sha256sum) || return
+	until_true 5 test -s $OWN/heard
+	[ "$sum" = "$(cat $OWN/said)" ] || { echo "what came back differs" >&2; return 1; }
+	echo "# $VM_ROLE: $(cat $OWN/heard) bytes there and back on one connection"
+}
+some_blocks() {
+	until stopped; do
+		head -c $((RANDOM + 1)) $OWN/file
+		sleep 0.05
+	done
+}
