@@ -99,7 +99,7 @@ fetches() {
 }
 
 stores() {
-	local count=0 cli=(timeout 60 smc_run redis-cli -h $VM_PEER)
+	local count=0 cli=(timeout 60 smc_run redis-cli -h "$VM_PEER")
 	until stopped; do
 		"${cli[@]}" -x set blob <$OWN/file | grep -qx OK || return
 		"${cli[@]}" --raw get blob | head -c -1 | cmp - $OWN/file || return
