@@ -214,10 +214,10 @@ def one_way(role, host, port, ready):
         while data := sock.recv(65536):
             check_counted(place, data, "at Linux")
             place += len(data)
-            if place - since > 300_000:
+            if os.path.exists(f"{ready}.more"):
                 since = place
-                if not os.path.exists(f"{ready}.more"):
-                    s.touch(f"{ready}.more")
+            elif place - since > 300_000:
+                s.touch(f"{ready}.more")
         sock.sendall(place.to_bytes(8, "big"))
         sock.close()
         return

@@ -30,12 +30,25 @@ reloads() {
 	kernel_memory
 	joins
 }
-# In KiB, without what could be given back.
+# In KiB: all that is in use and belongs neither to programs nor to caches; so also pages that nobody accounts for, like
+# those of RMBs.
 kernel_memory() {
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
 	sleep 0.2
-	awk '/^(SUnreclaim|VmallocUsed|Percpu|KernelStack|PageTables):/ { sum += $2 } END { print sum }' /proc/meminfo
+	awk '/^MemTotal:/ { sum += $2 } /^(MemFree|Buffers|Cached|SReclaimable|AnonPages|PageTables):/ { sum -= $2 }
+		END { print sum }' /proc/meminfo
+}
+
+# Whatever an earlier round left.
+recovers() {
+	local n
+	for n in 0 1; do
+		ip link set eth$n up
+		until_true 20 grep -qx 1 /sys/class/net/eth$n/carrier
+		[ -e /sys/class/infiniband/rxe$n ] || plug $n
+		smcctl drain --undo --device rxe$n
+	done
 }
 
 # Bytes, keys and folders of the programs.
@@ -124,9 +137,10 @@ copies() {
 # One connection all the time.
 echoes() {
 	local sum
+	rm -f $OWN/said $OWN/heard
 	sum=$(some_blocks | tee >(sha256sum >$OWN/said) | timeout 400 smc_run socat -t 60 - TCP:$VM_PEER:$ECHO |
 		tee >(wc -c >$OWN/heard) | sha256sum) || return
-	until_true 5 test -s $OWN/heard
+	until_true 5 test -s $OWN/heard && until_true 5 test -s $OWN/said || return
 	[ "$sum" = "$(cat $OWN/said)" ] || { echo "what came back differs" >&2; return 1; }
 	echo "# $VM_ROLE: $(cat $OWN/heard) bytes there and back on one connection"
 }

@@ -233,8 +233,10 @@ impl Conn {
 
     /// A link has failed, and with it perhaps what the peer said last of what it has consumed.
     fn doubt_reports(&mut self) {
-        let end = self.tx.furthest.max(self.tx.written.total);
-        if !self.has_spare || self.peer_consumed.total >= end {
+        // There was another link, then.
+        self.has_spare = true;
+        let end = self.tx.furthest;
+        if self.peer_consumed.total >= end {
             return;
         }
         self.doubt = Some(end);

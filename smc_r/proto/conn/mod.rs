@@ -357,7 +357,7 @@ pub struct Conn {
     several_links: bool,
     /// See [`Conn::set_spare`].
     has_spare: bool,
-    /// Some bytes of the spare ones that may be used now.
+    /// How many of the spare bytes may be used now.
     spare_used: u32,
     /// What the peer has said of what it consumed, up to here in our stream, may be lost.
     doubt: Option<u64>,
@@ -396,8 +396,9 @@ pub struct Conn {
 /// No transmit is larger, however large the rings.
 const MAX_CHUNK: u32 = 256 * 1024;
 
-/// So many bytes of the peer's element stay free where a link may fail, see [`Conn::set_spare`]: one for each failure
-/// in a row, and as many as keep writes aligned.
+/// So many bytes of the peer's element stay free where a link may fail, see [`Conn::set_spare`]. They do for four
+/// failures in a row: one byte when we move, and one when the peer does, whose answer to the first may be lost. And
+/// writes stay aligned.
 const SPARE: u32 = 8;
 
 /// Up to here a transmit may be as large as the rings. Larger rings are filled in halves, so that one end

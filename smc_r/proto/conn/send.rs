@@ -464,7 +464,7 @@ impl Conn {
         self.tx.next_mark().is_some() && self.tx.stall.is_none() && !self.tx.announced
     }
 
-    /// Free bytes in the peer's element, as far as it told.
+    /// Free bytes in the peer's element that may be used, as far as it told.
     #[inline]
     pub(super) fn window(&self) -> u32 {
         let used = amount(self.peer_consumed.total, self.tx.written.total);

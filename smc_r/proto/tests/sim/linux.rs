@@ -400,7 +400,7 @@ impl Talk {
         .unwrap();
         conn.set_oob_inline(true);
         conn.set_several_links(true);
-        conn.set_spare(true);
+        conn.set_spare(rules.failover);
         Talk {
             conn,
             ring: vec![0; send_ring as usize],
@@ -688,7 +688,7 @@ impl Talk {
             assert_eq!(got, byte(OURS, place), "byte {place} at the peer");
         }
         linux.read += amount;
-        let told = linux.report(&mut self.to_us);
+        let told = amount > 0 && linux.report(&mut self.to_us);
         self.met.late_reports += u64::from(amount > 0 && !told);
         amount > 0
     }
@@ -728,8 +728,8 @@ impl Talk {
 
     /// The link fails with what is under way; both go on over another one, if there is one.
     fn fail_over(&mut self) {
-        // Each failure in a row costs a byte of those that are kept for that.
-        if self.unheard == 8 {
+        // Each failure in a row costs two bytes of those that are kept for that.
+        if self.unheard == 4 {
             return;
         }
         // A place is free when nothing that came over its link is left.
