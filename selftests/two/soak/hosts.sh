@@ -9,10 +9,14 @@ SSH_OPTIONS=(-o BatchMode=yes -o StrictHostKeyChecking=no -o LogLevel=ERROR -o C
 
 ## The host
 
-# Two devices, which are ports of one network.
+# Two devices, which are ports of one network. While a cable is pulled, connect() is to wait for the other host, and not
+# to learn that nobody answers there.
 joins() {
-	local n
+	local n mac
 	load_module
+	until_true 20 ping -c 1 -W 1 $VM_PEER >/dev/null
+	mac=$(ip -j neigh show $VM_PEER dev eth0 | sed 's/.*"lladdr":"\([^"]*\)".*/\1/')
+	ip neigh replace $VM_PEER lladdr $mac nud permanent dev eth0
 	for n in 0 1; do [ -e /sys/class/infiniband/rxe$n ] || plug $n; done
 	smc_pnet -f
 	for n in 0 1; do smc_pnet -a NET -I eth$n; done
