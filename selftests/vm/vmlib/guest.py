@@ -162,6 +162,10 @@ class Guest:
         append += ["watchdog_thresh=60", "workqueue.watchdog_thresh=120", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
         append += ["mitigations=off", "tsc=reliable", "no_timer_check", f"smc_role={self.role}"]
         append += [f"smc_accel={accel}"]
+        if accel == "tcg" and not o.count_by:
+            # A guest that has to wait for its processor while it finds out how fast the counter of that is, would have
+            # a clock that is wrong by some 10 %, and by more on a busy machine.
+            append += ["clocksource=hpet"]
         if shell:
             size = shutil.get_terminal_size()
             append += ["smc_shell=1", f"smc_rows={size.lines}", f"smc_cols={size.columns}"]
