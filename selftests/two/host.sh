@@ -30,12 +30,12 @@ add_device() {
 	until_true 10 rxe_active rxe0
 }
 
-# cable HOST on|off: of eth0.
+# cable HOST on|off [CARD]: of eth0, or another card.
 cable() {
-	local carrier=1
+	local card=${3:-0} carrier=1
 	[ $2 = on ] || carrier=0
-	echo "@vm cable $1 0 $2"
-	until_true 20 in_host $1 grep -qx $carrier /sys/class/net/eth0/carrier || fail "the carrier is not $2"
+	echo "@vm cable $1 $card $2"
+	until_true 20 in_host $1 grep -qx $carrier /sys/class/net/eth$card/carrier || fail "the carrier is not $2"
 }
 
 # After `ip link set eth0 down`, which takes the IPv6 address away.

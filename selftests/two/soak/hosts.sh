@@ -21,6 +21,11 @@ joins() {
 	smc_pnet -f
 	for n in 0 1; do smc_pnet -a NET -I eth$n; done
 }
+# But for what every test has.
+parts() {
+	unplug 1
+	ip neigh del $VM_PEER dev eth0
+}
 plug() {
 	rdma link add rxe$1 type rxe netdev eth$1
 	until_true 20 rxe_active rxe$1

@@ -241,7 +241,7 @@ impl Conn {
         }
         self.doubt = Some(end);
         // What was written before, and may have arrived, gives the peer nothing to consume.
-        if !self.may_write_beyond(end) {
+        if self.window_behind(end) == 0 {
             self.spare_used = self.spare_used.saturating_add(1).min(SPARE);
         }
     }

@@ -419,12 +419,6 @@ impl Conn {
             .min(self.chunk)
     }
 
-    /// Whether a byte at this place of our stream might be written now.
-    pub(super) fn may_write_beyond(&self, end: u64) -> bool {
-        let used = amount(self.peer_consumed.total, end);
-        used < self.peer.capacity().saturating_sub(self.spare())
-    }
-
     /// Whether `ready` bytes are worth a transmit now.
     fn is_data_due(&self, ready: u32, busy: bool) -> bool {
         if ready == 0 {
@@ -467,7 +461,13 @@ impl Conn {
     /// Free bytes in the peer's element that may be used, as far as it told.
     #[inline]
     pub(super) fn window(&self) -> u32 {
-        let used = amount(self.peer_consumed.total, self.tx.written.total);
+        self.window_behind(self.tx.written.total)
+    }
+
+    /// The same, were all up to this place of our stream written.
+    #[inline]
+    pub(super) fn window_behind(&self, end: u64) -> u32 {
+        let used = amount(self.peer_consumed.total, end);
         (self.peer.capacity())
             .saturating_sub(used)
             .saturating_sub(self.spare())

@@ -611,10 +611,7 @@ fn all_links_fail() {
 
 #[test]
 fn a_held_connection_says_nothing_until_both_have_moved_it() {
-    let moved = Cdc {
-        prod_flags: F,
-        ..Cdc::default()
-    };
+    let moved = validation(0);
     for peer_first in [true, false] {
         let mut rig = Rig::new(64, 0);
         rig.conn.set_nodelay(true);
@@ -694,10 +691,7 @@ fn moving_to_another_link() {
 
 #[test]
 fn reports_that_may_be_lost_are_asked_for() {
-    let moved = Cdc {
-        prod_flags: F,
-        ..Cdc::default()
-    };
+    let moved = validation(0);
     for ours_fails in [true, false] {
         let mut rig = Rig::new(16384, 0);
         rig.conn.set_spare(true);

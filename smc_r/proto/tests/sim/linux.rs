@@ -220,13 +220,16 @@ impl Linux {
     }
 
     fn hear(&mut self, cdc: &Cdc) {
+        if self.heard == End::Aborted {
+            return;
+        }
         let old = (cdc.seq.wrapping_sub(self.seen) as i16) < 0;
-        if cdc.prod_flags.failover && self.heard != End::Aborted {
+        if cdc.prod_flags.failover {
             let lost = (self.seen.wrapping_sub(cdc.seq) as i16) < 0;
             assert!(!lost, "a validation of what has not arrived");
             return;
         }
-        if old || cdc.prod_flags.failover || self.heard == End::Aborted {
+        if old {
             return;
         }
         self.seen = cdc.seq;
