@@ -81,6 +81,8 @@ struct Queue {
     deferred: KVVec<(SocketRef, u64)>,
     /// In their rendezvous.
     pending: KVVec<SocketRef>,
+    /// One is being taken from TCP and is not among the others yet.
+    taking: bool,
     closed: bool,
 }
 
@@ -136,6 +138,7 @@ impl Listener {
                         ready: KVVec::new(),
                         deferred: KVVec::new(),
                         pending: KVVec::new(),
+                        taking: false,
                         closed: false,
                     },
                     "smc_accept_queue"
@@ -165,9 +168,14 @@ impl Listener {
         !self.queue.lock().ready.is_empty()
     }
 
-    fn has_room(&self) -> bool {
-        let queue = self.queue.lock();
-        !queue.closed && queue.waiting() < queue.limit() && queue.pending.len() < MAX_PENDING
+    /// Whether there is one to take from TCP, and room for it. It counts as taken from now on: rather
+    /// twice for a moment than not at all, or its place would be given away once more.
+    fn begins_to_take(&self, tcp: &TcpSocket) -> bool {
+        let waits = tcp.backlog().0 != 0;
+        let mut queue = self.queue.lock();
+        let room = queue.waiting() < queue.limit() && queue.pending.len() < MAX_PENDING;
+        queue.taking = waits && room && !queue.closed;
+        queue.taking
     }
 
     /// Whether there is a place in the queue for whoever is to be answered the option now, besides
@@ -177,7 +185,8 @@ impl Listener {
         let (queued, requests) = tcp.backlog();
         let before = (queued as usize).saturating_add(requests as usize);
         let queue = self.queue.lock();
-        before.saturating_add(queue.waiting() + queue.pending.len()) <= queue.limit()
+        let here = queue.waiting() + queue.pending.len() + usize::from(queue.taking);
+        before.saturating_add(here) <= queue.limit()
     }
 
     /// Accepts what the inner socket has, as far as there is room. Work item.
@@ -189,7 +198,7 @@ impl Listener {
             return;
         };
         self.release_deferred(&owner);
-        while self.has_room() {
+        while self.begins_to_take(&tcp) {
             match tcp.accept() {
                 Ok(Some(inner)) => {
                     if let Err(error) = self.start_child(&owner, inner) {
@@ -205,6 +214,7 @@ impl Listener {
                 }
             }
         }
+        self.queue.lock().taking = false;
         self.weigh(&owner, &tcp);
     }
 
@@ -344,6 +354,7 @@ impl Listener {
         }
         queue.reserve()?;
         queue.pending.push(child.clone(), GFP_ATOMIC)?;
+        queue.taking = false;
         Ok(())
     }
 
@@ -396,6 +407,7 @@ impl Listener {
         }
         queue.reserve()?;
         queue.ready.push(child, GFP_ATOMIC)?;
+        queue.taking = false;
         queue.tell();
         Ok(())
     }
