@@ -30,6 +30,9 @@ use crate::{
 /// RMBs of one group at most, ours and the peer's each (RFC 7609 section 2.1).
 const MAX_RMBS: usize = 255;
 
+/// With so many RMBs or more, those that no connection uses are given back, to have room for those that are wanted.
+const CROWDED: usize = MAX_RMBS - 16;
+
 /// Memory that the first RMB of a group aims at, in bytes; cut into as many elements as fit.
 const RMB_BYTES: u32 = 128 * 1024;
 
@@ -397,6 +400,15 @@ impl Pools {
                 _ => Mark::Due,
             };
         }
+    }
+
+    /// Begins that where there is hardly room for more RMBs; gives whether it did.
+    pub(super) fn begin_trim_if_crowded(&mut self) -> bool {
+        let crowded = self.rmbs.len() >= CROWDED;
+        if crowded {
+            self.begin_trim();
+        }
+        crowded
     }
 
     /// The next RMB of those for the peer to forget, which gets no connections from now on, if it has forgotten the one
