@@ -65,30 +65,8 @@ own_files() {
 	mkdir -p $OWN /run/sshd
 	cp "$TMP/file" "$TMP/key" "$TMP/host_key" $OWN/
 	chmod 600 $OWN/key $OWN/host_key
-	cat >$OWN/nginx.conf <<-END
-		pid $OWN/nginx.pid;
-		daemon off;
-		worker_processes 1;
-		user root;
-		events {}
-		http {
-			access_log off;
-			client_body_temp_path $OWN/nb; proxy_temp_path $OWN/np; fastcgi_temp_path $OWN/nf;
-			uwsgi_temp_path $OWN/nu; scgi_temp_path $OWN/ns;
-			sendfile on; tcp_nopush on;
-			server { listen $VM_LOCAL:$WEB; root $OWN; }
-		}
-	END
-	cat >$OWN/sshd_config <<-END
-		ListenAddress $VM_LOCAL:$SSH
-		HostKey $OWN/host_key
-		AuthorizedKeysFile $TMP/key.pub
-		PermitRootLogin yes
-		StrictModes no
-		UsePAM no
-		PidFile none
-		Subsystem sftp internal-sftp
-	END
+	nginx_conf $OWN $OWN $VM_LOCAL:$WEB >$OWN/nginx.conf
+	sshd_conf $VM_LOCAL:$SSH $OWN/host_key "$TMP/key.pub" >$OWN/sshd_config
 }
 
 ## Servers
