@@ -84,6 +84,9 @@ pub(crate) enum Role {
     Server,
 }
 
+/// Length of an ADD LINK of version 2 with one key.
+const ADD_LINK_V2: usize = 88;
+
 /// What is fixed when a link is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -307,8 +310,8 @@ impl Link {
             (kind::DELETE_LINK, Role::Client) if fixed[3] & 0x40 == 0 => {}
             // The client asks for it: our request follows.
             (kind::DELETE_LINK, Role::Server) => reply[3] &= !REPLY,
-            (kind::CONFIRM_RKEY, _) if self.terms.version == 1 => self.asked.push(message.to_vec()),
-            (kind::TEST_LINK | kind::CONFIRM_RKEY | kind::CONFIRM_RKEY_CONT, _) => {}
+            (kind::CONFIRM_RKEY, _) => self.asked.push(message.to_vec()),
+            (kind::TEST_LINK | kind::CONFIRM_RKEY_CONT, _) => {}
             (kind::DELETE_RKEY, _) => {
                 let mut reply = message.to_vec();
                 reply[3] |= REPLY;
@@ -380,6 +383,20 @@ impl Link {
         message[31] = number;
         message[32] = 3;
         message[33..36].copy_from_slice(&self.psn.to_be_bytes()[1..]);
+        message
+    }
+
+    /// ADD LINK of version 2 for a further link, by this number, with the key of our RMB on it.
+    pub(crate) fn add_link_v2(&self, further: &Link, number: u8) -> Vec<u8> {
+        let mut message = further.add_link(number);
+        message.resize(ADD_LINK_V2, 0);
+        [message[1], message[2]] = self.length(ADD_LINK_V2);
+        message[44] = 0x80;
+        message[46..62].copy_from_slice(&further.gid);
+        [message[70], message[71]] = self.length(1);
+        message[72..76].copy_from_slice(&self.rmb.rkey().to_be_bytes());
+        message[76..80].copy_from_slice(&further.rmb.rkey().to_be_bytes());
+        message[80..88].copy_from_slice(&further.rmb.address().to_be_bytes());
         message
     }
 

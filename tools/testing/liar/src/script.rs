@@ -335,14 +335,13 @@ fn llc(world: &mut World, words: &mut Words) -> Result<(), String> {
     let name = words.next()?;
     let what = words.next()?;
     let reply = words.flag("reply");
-    let link = world.link(&name)?;
     let mut message = match what.strip_prefix("type:") {
         Some(byte) => {
-            let mut message = link.blank(0);
+            let mut message = world.link(&name)?.blank(0);
             message[0] = number(byte)? as u8;
             message
         }
-        None => link.sample(kind_of(&what)?),
+        None => world.sample(&name, kind_of(&what)?)?,
     };
     if reply {
         message[3] |= 0x80;

@@ -196,9 +196,6 @@ impl World {
     pub(crate) fn add_further(&mut self, name: &str, of: &str) -> Result<(), String> {
         let (port, mac) = self.further.as_ref().ok_or("no second device")?;
         let first = self.peering(of)?;
-        if first.eid.is_some() {
-            return Err("further links are of version 1".into());
-        }
         let terms = Terms {
             mac: *mac,
             ..first.link.terms
@@ -206,7 +203,7 @@ impl World {
         let peering = Peering {
             link: Link::new(port, terms, Some(&first.link.rmb)).map_err(text)?,
             group: of.into(),
-            eid: None,
+            eid: first.eid,
             agreed: None,
         };
         self.links.insert(name.into(), peering);
@@ -239,7 +236,8 @@ impl World {
                 // It may have gone, and is promised all the same.
                 let joined = self.join(&name, message);
                 self.trace(|| format!("  {name}: {joined:?}"));
-                self.peering(&name)?.link.add_link(number)
+                self.learn_keys_v2(group, message);
+                self.offer(group, &name, number)?
             }
             None if is_cont => return Err("no queue pair for a further link".into()),
             None => self.peering(group)?.link.rejection(message),
@@ -251,6 +249,25 @@ impl World {
         reply[3] |= 0x80;
         self.link(link)?.answer(reply);
         Ok(())
+    }
+
+    /// An LLC message of this kind about a link, as a well-behaved peer could send it.
+    pub(crate) fn sample(&self, name: &str, kind: u8) -> Result<Vec<u8>, String> {
+        let Peering { link, group, .. } = self.peering(name)?;
+        if kind == kind::ADD_LINK && group != name {
+            return self.offer(group, name, link.number.wrapping_add(1));
+        }
+        Ok(link.sample(kind))
+    }
+
+    /// ADD LINK for a further link of a group; in version 2 with our key on it.
+    fn offer(&self, group: &str, further: &str, number: u8) -> Result<Vec<u8>, String> {
+        let further = &self.peering(further)?.link;
+        let group = &self.peering(group)?.link;
+        Ok(match further.terms.version {
+            2 => group.add_link_v2(further, number),
+            _ => further.add_link(number),
+        })
     }
 
     /// Connects a further link to what ADD LINK says.
@@ -270,6 +287,14 @@ impl World {
         for at in [8, 24].into_iter().take(message[5].into()) {
             let known = self.known_by(group, u32::from_be_bytes(array(message, at)));
             known.insert(message[4], key_at(message, at + 4));
+        }
+    }
+
+    /// Remembers keys of an ADD LINK of version 2; in version 1 there are none.
+    fn learn_keys_v2(&mut self, group: &str, message: &[u8]) {
+        for pair in message.get(72..).unwrap_or_default().chunks_exact(16) {
+            let known = self.known_by(group, u32::from_be_bytes(array(pair, 0)));
+            known.insert(message[31], key_at(pair, 4));
         }
     }
 
@@ -301,20 +326,27 @@ impl World {
     pub(crate) fn add(&mut self, name: &str) -> Result<(), String> {
         let group = self.peering(name)?.group.clone();
         self.link(name)?.number = 2;
-        let message = self.peering(name)?.link.add_link(2);
+        let message = self.offer(&group, name, 2)?;
         self.post(&group, &message)?;
         let reply = self.take_llc(&group, kind::ADD_LINK, true, &[], SOON)?;
         self.join(name, &reply)?;
-        let message = self
-            .peering(&group)?
-            .link
-            .add_link_cont(&self.peering(name)?.link);
-        self.post(&group, &message)?;
-        let reply = self.take_llc(&group, kind::ADD_LINK_CONT, true, &[], SOON)?;
-        self.learn_keys(&group, &reply);
+        self.learn_keys_v2(&group, &reply);
+        if self.peering(name)?.link.terms.version == 1 {
+            self.exchange_keys(&group, name)?;
+        }
         let message = self.peering(name)?.link.confirm_link(false);
         self.post(name, &message)?;
         self.wait_llc(name, kind::CONFIRM_LINK, true, SOON)
+    }
+
+    /// Server of version 1: our key on a further link, and the other side's.
+    fn exchange_keys(&mut self, group: &str, further: &str) -> Result<(), String> {
+        let further = &self.peering(further)?.link;
+        let message = self.peering(group)?.link.add_link_cont(further);
+        self.post(group, &message)?;
+        let reply = self.take_llc(group, kind::ADD_LINK_CONT, true, &[], SOON)?;
+        self.learn_keys(group, &reply);
+        Ok(())
     }
 
     /// From now on a connection sends on another link.
