@@ -5,7 +5,8 @@ CASES has lines `TIME NAME`: when a case began. The packets of each, from all ca
 What is reported as wrong: a case without any, messages of which tshark warns, payload of accelerated TCP connections
 that is no CLC message, payload of any that begins like one and is none, messages by RDMA that are neither LLC nor CDC
 or that nobody is woken for, writes with immediate data. Every kind of message that is needed has to be there, of one
-host if its Ethernet addresses are given, and what somebody has to say in a case.
+host if its Ethernet addresses are given, and what somebody has to say in a case. An LLC message can be asked for as a
+request or a reply: "DELETE RKEY request".
 """
 
 import argparse
@@ -44,7 +45,11 @@ LLC = {
     0x24: "DELETE LINK", 0x25: "REQUEST ADD LINK", 0x26: "CONFIRM RKEY", 0x27: "TEST LINK",
     0x29: "DELETE RKEY", CDC: "CDC",
 }  # fmt: skip
+REQUEST, REPLY = "request", "reply"
 KINDS = [*CLC.values(), *dict.fromkeys(LLC.values())]
+KINDS += [f"{kind} {which}" for kind in dict.fromkeys(LLC.values()) if kind != LLC[CDC] for which in (REQUEST, REPLY)]
+# Where an LLC message tells a reply from a request, in either version.
+FLAGS_AT, IS_REPLY = 3, 0x80
 # What else is looked for: a flag of a message, and one of several packets.
 REJECTED, LONG = "rejected ADD LINK", "long message"
 # How tshark writes that a flag is set.
@@ -94,13 +99,13 @@ def packets(capture):
 
 
 def split(captures, prefix, starts, names):
-    """One file for each case; gives back all, as tshark can read it, the cases that have any, and where who sends
-    messages of several packets."""
+    """One file for each case; gives back all, as tshark can read it, which of its frames are replies if they are LLC
+    messages, the cases that have any, and where who sends messages of several packets."""
     with open(captures[0], "rb") as file:
         head = file.read(24)
     parts = collections.defaultdict(bytearray)
     readable = bytearray(head)
-    begun, long = {}, set()
+    begun, long, replies = {}, set(), []
     for time, record, frame in sorted(packet for capture in captures for packet in packets(capture)):
         name = names[max(bisect.bisect(starts, time) - 1, 0)]
         parts[name] += record + frame
@@ -111,10 +116,11 @@ def split(captures, prefix, starts, names):
             long.add((name, ethernet(frame[6:12]), LONG))
             record = record[:8] + struct.pack("<II", len(whole), len(whole))
         readable += record + big_endian(whole)
+        replies.append(is_reply(whole))
     for name, data in parts.items():
         with open(f"{prefix}-{name}.pcap", "wb") as file:
             file.write(head + data)
-    return bytes(readable), set(parts), long
+    return bytes(readable), replies, set(parts), long
 
 
 def ethernet(address):
@@ -182,13 +188,26 @@ def joined(frame, begun):
     return bytes(whole)
 
 
+def message_of(frame):
+    """Where in a frame a whole message by RDMA begins, if it has one."""
+    at = transport(frame)
+    if at is None or frame[at] not in WHOLE:
+        return None
+    return at + HEADER + 4 * (frame[at] == ONLY_WITH_IMMEDIATE)
+
+
+def is_reply(frame):
+    """Whether the message, if it is one of LLC, is a reply."""
+    message = message_of(frame)
+    return message is not None and frame[message + FLAGS_AT] & IS_REPLY != 0
+
+
 def big_endian(frame):
     """The lengths in LLC messages of version 2, which Linux writes in its own byte order and tshark knows in the
     other one only."""
-    at = transport(frame)
-    if at is None or frame[at] not in WHOLE:
+    message = message_of(frame)
+    if message is None:
         return frame
-    message = at + HEADER + 4 * (frame[at] == ONLY_WITH_IMMEDIATE)
     kind, low, high = frame[message : message + 3]
     # The pad and the check of the frame are no part of it.
     room = len(frame) - message - CHECK
@@ -243,7 +262,7 @@ def main():
     """Entry point."""
     options = arguments()
     starts, names = cases(options.cases)
-    content, found, long = split(options.captures, options.prefix, starts, names)
+    content, replies, found, long = split(options.captures, options.prefix, starts, names)
     readable = f"{options.captures[0]}.readable"
     with open(readable, "wb") as file:
         file.write(content)
@@ -268,6 +287,9 @@ def main():
                 name = known.get(kind, f"{what} {kind}")
                 seen[name] += 1
                 sent.add((case, frame.eth_src, name))
+                if what == "LLC":
+                    which = REPLY if replies[int(frame.frame_number) - 1] else REQUEST
+                    sent.add((case, frame.eth_src, f"{name} {which}"))
                 if kind not in known:
                     report(f"{what} type {kind}")
         if any(flag in TRUE for flag in frame.smc_add_link_response_rejected.split(",")):
