@@ -294,7 +294,7 @@ impl Upcalls for Link {
             }
             (None, number) => {
                 if let Some(note) = Cookie::note(number) {
-                    self.group.llc_sent(note, ok);
+                    self.group.llc_sent(self.place, note, ok);
                 }
             }
         }

@@ -47,8 +47,8 @@ impl Group {
     }
 
     /// An LLC message was completed. Softirq.
-    pub(crate) fn llc_sent(self: &Arc<Self>, note: Note, ok: bool) {
-        self.with_flow(|flow, _, now| flow.handle_sent(note, ok, now));
+    pub(crate) fn llc_sent(self: &Arc<Self>, link: LinkIx, note: Note, ok: bool) {
+        self.with_flow(|flow, _, now| flow.handle_sent(link, note, ok, now));
     }
 
     /// A slot is free: for LLC messages first.

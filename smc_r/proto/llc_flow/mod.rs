@@ -798,15 +798,15 @@ impl Flow {
         }
     }
 
-    /// A message with a [`Note`] was completed, successfully or not.
-    pub fn handle_sent(&mut self, note: Note, ok: bool, now: Time) {
+    /// A message with a [`Note`] was completed on this link, successfully or not.
+    pub fn handle_sent(&mut self, link: LinkIx, note: Note, ok: bool, now: Time) {
         self.clock = now;
         match (note, &mut self.phase) {
             (Note::Last, Phase::Ending { .. }) if ok => self.release(),
-            (Note::Last, Phase::Ending { via, .. }) => {
-                let via = *via;
-                self.repeat_last_words(via, now);
+            (Note::Last, Phase::Ending { via, .. }) if *via == link => {
+                self.repeat_last_words(link, now);
             }
+            // Its link is known to have failed: the message is on its way on another one.
             (Note::Last, _) => {}
             (Note::ConfirmLink, Phase::Confirming { delivered, .. })
             | (Note::ConfirmLinkReply, Phase::Adding { delivered, .. })
@@ -814,7 +814,7 @@ impl Flow {
             {
                 *delivered = true;
             }
-            _ if !ok => self.handle_link_failed(LinkIx::FIRST, now),
+            _ if !ok => self.handle_link_failed(link, now),
             _ => {}
         }
     }

@@ -29,7 +29,9 @@ use smc_proto::{
         Event,
         Exchange,
         Flow,
-        LinkFailure, //
+        LinkFailure,
+        Note,
+        ShutDown, //
     },
     wire::LinkNum, //
 };
@@ -610,6 +612,41 @@ fn exchanges_that_begin_anew_do_not_put_off_a_deletion() {
     server.now = LATER + 5_001;
     server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
     assert_eq!(deletions(&mut server.flow), [(0, 2, LOST)]);
+}
+
+/// "If the scope of the request is to delete the entire link group, try resending on other links in the link group
+/// until success is achieved."
+#[test]
+fn the_end_is_told_until_a_message_gets_through() {
+    for lost in [false, true] {
+        for succeeds in [false, true] {
+            for (mut flow, _) in sides() {
+                said(&mut flow);
+                events(&mut flow);
+                flow.shut_down(ShutDown::Operator, at(2));
+                assert_eq!(events(&mut flow), [Event::Down(DownReason::Local)]);
+                let [(0, Llc::DeleteLink(words))] = said(&mut flow)[..] else {
+                    panic!("the end is told");
+                };
+                assert!(words.all && !words.reply);
+                // Either of the two comes first.
+                if lost {
+                    flow.handle_link_failed(place(0), at(3));
+                } else {
+                    flow.handle_sent(place(0), Note::Last, false, at(3));
+                }
+                assert_eq!(events(&mut flow), []);
+                assert_eq!(said(&mut flow), [(1, Llc::DeleteLink(words))]);
+                assert!(flow.is_over());
+                // The first one's, if it comes late, says nothing of the second one.
+                flow.handle_sent(place(0), Note::Last, false, at(3));
+                assert_eq!((events(&mut flow), said(&mut flow)), (vec![], vec![]));
+                flow.handle_sent(place(1), Note::Last, succeeds, at(4));
+                assert_eq!(said(&mut flow), []);
+                assert_eq!(events(&mut flow), [Event::Release]);
+            }
+        }
+    }
 }
 
 /// A second link of the first contact without CONFIRM LINK: the server sends "a DELETE LINK to the client. Connection

@@ -77,7 +77,7 @@ fn a_client_that_is_offered_nothing_goes_on() {
         client.sends();
         if delivered {
             let note = Note::ConfirmLinkReply;
-            client.flow.handle_sent(note, true, at(2));
+            client.flow.handle_sent(LinkIx::FIRST, note, true, at(2));
         }
         client.flow.handle_timeout(at(4_000));
         assert_eq!(client.events(), []);

@@ -321,7 +321,7 @@ fn attack(seed: u64) -> usize {
             count += 1;
             assert!(count <= 24);
             if let Some(note) = send.note.filter(|note| *note != Note::Last) {
-                flow.handle_sent(note, true, time(now));
+                flow.handle_sent(LinkIx::FIRST, note, true, time(now));
             }
         }
     }

@@ -501,6 +501,7 @@ impl Pair {
     fn deliver(&mut self, h: usize, number: u32) {
         if h == WE {
             let qp = self.qps.get_mut(&number).unwrap();
+            let link = qp.link;
             let Some((bytes, note)) = qp.queue.pop_front() else {
                 return;
             };
@@ -510,7 +511,7 @@ impl Pair {
             }
             if let Some(note) = note {
                 let now = self.time();
-                self.flow.handle_sent(note, to.is_some(), now);
+                self.flow.handle_sent(link, note, to.is_some(), now);
                 self.settle();
             }
             if to.is_none() {

@@ -137,6 +137,8 @@ pub struct Qp {
     pub peer: Option<u32>,
     pub failed: bool,
     pub up: bool,
+    /// Of messages that it has not sent.
+    notes: Vec<Note>,
     /// A write that comes breaks it, at both ends.
     pub sealed: bool,
     queue: VecDeque<Message>,
@@ -347,6 +349,7 @@ impl World {
             peer: None,
             failed: false,
             up: false,
+            notes: Vec::new(),
             sealed: false,
             queue: VecDeque::new(),
             arrived: VecDeque::new(),
@@ -619,6 +622,11 @@ impl World {
         let qp = self.hosts[h].qps.get_mut(&number).unwrap();
         let peer = qp.peer.unwrap_or(0);
         let queue = std::mem::take(&mut qp.queue);
+        let note = |message: &Message| match message {
+            Message::Llc { note, .. } => *note,
+            Message::Data(_) => None,
+        };
+        qp.notes.extend(queue.iter().filter_map(note));
         // Any number will do, as long as it differs from time to time.
         let through = (self.steps * 7 + self.now as usize) % 4;
         for message in queue.into_iter().take(through) {
@@ -702,7 +710,7 @@ impl World {
         let Some(message) = qp.queue.pop_front() else {
             return;
         };
-        let (port, peer) = (qp.port, qp.peer.unwrap_or(0));
+        let (port, from, peer) = (qp.port, qp.link, qp.peer.unwrap_or(0));
         let r = 1 - h;
         let open = self.hosts[h].ports[port];
         let target = self.hosts[r]
@@ -746,7 +754,7 @@ impl World {
             }
         }
         if let Some(note) = note {
-            self.hosts[h].flow.handle_sent(note, ok, now);
+            self.hosts[h].flow.handle_sent(from, note, ok, now);
             self.settle(h);
         }
         if !ok {
@@ -756,11 +764,16 @@ impl World {
 
     fn notice(&mut self, h: usize, number: u32) {
         self.hosts[h].notices.remove(&number);
-        if let Some(qp) = self.hosts[h].qps.get(&number) {
-            let link = qp.link;
+        if let Some(qp) = self.hosts[h].qps.get_mut(&number) {
+            let (link, notes) = (qp.link, std::mem::take(&mut qp.notes));
             let now = self.time();
             self.hosts[h].flow.handle_link_failed(link, now);
             self.settle(h);
+            // Their completions come after the event that the link has failed.
+            for note in notes {
+                self.hosts[h].flow.handle_sent(link, note, false, now);
+                self.settle(h);
+            }
         }
     }
 

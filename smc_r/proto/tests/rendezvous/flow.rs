@@ -240,7 +240,7 @@ impl Engine {
             last,
             [(delete_all(false, DeleteReason::PROTOCOL), Some(Note::Last))]
         );
-        self.flow.handle_sent(Note::Last, true, self.now);
+        self.flow.handle_sent(LINK, Note::Last, true, self.now);
         assert_eq!(self.events(), [Event::Release]);
         assert_eq!(self.flow.next_deadline(), None);
     }
@@ -321,7 +321,9 @@ fn server_confirms_and_offers() {
             Some(Note::ConfirmLink)
         )]
     );
-    server.flow.handle_sent(Note::ConfirmLink, true, server.now);
+    server
+        .flow
+        .handle_sent(LINK, Note::ConfirmLink, true, server.now);
     assert!(!server.flow.is_usable());
     assert!(
         !server.flow.add_connection(),
@@ -460,7 +462,9 @@ fn server_rejects_bad_confirm_link_replies() {
     ];
     for (reply, diagnosis) in bad {
         let mut server = Engine::new(Role::Server);
-        server.flow.handle_sent(Note::ConfirmLink, true, server.now);
+        server
+            .flow
+            .handle_sent(LINK, Note::ConfirmLink, true, server.now);
         server.sends();
         server.receive(Llc::ConfirmLink(reply));
         assert_eq!(
@@ -480,7 +484,7 @@ fn server_whose_confirm_link_fails_may_decline() {
     server.sends();
     server
         .flow
-        .handle_sent(Note::ConfirmLink, false, server.now);
+        .handle_sent(LINK, Note::ConfirmLink, false, server.now);
     assert_eq!(
         server.events(),
         [failed(Diagnosis::TIMEOUT_CONFIRM_LINK, true, false)]
@@ -492,7 +496,9 @@ fn server_waits_five_seconds_for_the_reply() {
     for (delivered, may_decline) in [(false, true), (true, false)] {
         let mut server = Engine::new(Role::Server);
         if delivered {
-            server.flow.handle_sent(Note::ConfirmLink, true, server.now);
+            server
+                .flow
+                .handle_sent(LINK, Note::ConfirmLink, true, server.now);
         }
         server.sends();
         assert_eq!(server.expire(), 5_000);
@@ -590,7 +596,7 @@ fn client_answers_and_rejects() {
     assert_eq!(client.flow.link_number(LINK), Some(number(1)));
     client
         .flow
-        .handle_sent(Note::ConfirmLinkReply, true, client.now);
+        .handle_sent(LINK, Note::ConfirmLinkReply, true, client.now);
     assert_eq!(client.events(), []);
     client.receive(Llc::AddLink(offer(Role::Server)));
     assert_eq!(
@@ -665,7 +671,7 @@ fn client_goes_on_without_add_link_if_its_reply_got_through() {
     client.sends();
     client
         .flow
-        .handle_sent(Note::ConfirmLinkReply, true, client.now);
+        .handle_sent(LINK, Note::ConfirmLinkReply, true, client.now);
     assert_eq!(client.expire(), 4_000);
     assert_eq!(client.events(), [Event::FirstContact(LinkResult::Up)]);
 
@@ -688,7 +694,7 @@ fn client_may_decline_until_its_reply_got_through() {
         if delivered {
             client
                 .flow
-                .handle_sent(Note::ConfirmLinkReply, true, client.now);
+                .handle_sent(LINK, Note::ConfirmLinkReply, true, client.now);
         }
         client.flow.handle_link_failed(LINK, client.now);
         assert_eq!(
@@ -700,7 +706,7 @@ fn client_may_decline_until_its_reply_got_through() {
     client.receive(Llc::ConfirmLink(client.peer_confirms()));
     client
         .flow
-        .handle_sent(Note::ConfirmLinkReply, false, client.now);
+        .handle_sent(LINK, Note::ConfirmLinkReply, false, client.now);
     assert_eq!(
         client.events(),
         [failed(Diagnosis::TIMEOUT_CONFIRM_LINK, true, false)]
@@ -1332,7 +1338,7 @@ fn client_obeys_a_deletion_that_is(orderly: bool) {
         client.events(),
         [Event::Down(DownReason::PeerDeleted(DeleteReason::OPERATOR))]
     );
-    client.flow.handle_sent(Note::Last, true, client.now);
+    client.flow.handle_sent(LINK, Note::Last, true, client.now);
     assert_eq!(client.events(), [Event::Release]);
 }
 
@@ -1368,7 +1374,7 @@ fn server_answers_the_wish_to_end_the_group() {
     );
     // Once more while it ends.
     server.drops(delete_all(true, DeleteReason::OPERATOR));
-    server.flow.handle_sent(Note::Last, false, server.now);
+    server.flow.handle_sent(LINK, Note::Last, false, server.now);
     assert_eq!(server.events(), [Event::Release]);
 }
 
@@ -1479,7 +1485,7 @@ fn an_idle_group_ends() {
         assert_eq!(engine.events(), [Event::Down(DownReason::Idle)]);
         assert!(!engine.flow.is_usable());
         assert!(!engine.flow.add_connection());
-        engine.flow.handle_sent(Note::Last, true, engine.now);
+        engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
         assert_eq!(engine.events(), [Event::Release]);
     }
 }
@@ -1520,8 +1526,8 @@ fn a_shut_down_tells_the_peer() {
             [(delete_all(orderly, reason), Some(Note::Last))]
         );
         assert_eq!(engine.events(), [Event::Down(DownReason::Local)]);
-        engine.flow.handle_sent(Note::Last, true, engine.now);
-        engine.flow.handle_sent(Note::Last, true, engine.now);
+        engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
+        engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
         assert_eq!(engine.events(), [Event::Release]);
     }
 }

@@ -186,7 +186,7 @@ proptest! {
                 }
                 Blow::Sent(note, ok) => {
                     let note = [Note::ConfirmLink, Note::ConfirmLinkReply, Note::Last][usize::from(note)];
-                    flow.handle_sent(note, ok, now);
+                    flow.handle_sent(LinkIx::FIRST, note, ok, now);
                 }
                 Blow::LinkFails => flow.handle_link_failed(LinkIx::FIRST, now),
                 Blow::ShutDown => flow.shut_down(ShutDown::Operator, now),
@@ -578,7 +578,9 @@ impl Pair {
             };
             self.side(role.peer()).inbox.push_back(send.message);
             if let Some(note) = send.note {
-                self.side(role).flow.handle_sent(note, true, now);
+                self.side(role)
+                    .flow
+                    .handle_sent(LinkIx::FIRST, note, true, now);
             }
         }
     }

@@ -412,7 +412,7 @@ impl Pair {
             };
             self.to_linux.push_back(send.message.to_vec());
             if let Some(note) = send.note {
-                self.flow.handle_sent(note, true, self.now);
+                self.flow.handle_sent(LinkIx::FIRST, note, true, self.now);
             }
         }
     }

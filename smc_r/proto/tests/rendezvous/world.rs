@@ -858,7 +858,7 @@ impl World {
             Happening::Sent { note, ok, .. } => {
                 if let Some(flow) = host.flow.as_mut() {
                     match note {
-                        Some(note) => flow.handle_sent(note, ok, now),
+                        Some(note) => flow.handle_sent(LinkIx::FIRST, note, ok, now),
                         None if !ok => flow.handle_link_failed(LinkIx::FIRST, now),
                         None => {}
                     }
