@@ -614,6 +614,86 @@ fn exchanges_that_begin_anew_do_not_put_off_a_deletion() {
     assert_eq!(deletions(&mut server.flow), [(0, 2, LOST)]);
 }
 
+/// The only message that is sent is a TEST LINK, over this link.
+fn only_tests(flow: &mut Flow, link: usize) {
+    let sends = said(flow);
+    assert!(
+        matches!(sends[..], [(at, Llc::TestLink(_))] if at == link),
+        "{sends:?}"
+    );
+}
+
+/// "DELETE LINK from server (scope: single link)" without a reply: "The link over which the server sent the DELETE
+/// LINK is no longer usable either. [...] If there are other surviving links in the link group, resend over a
+/// surviving link. Also send a DELETE LINK over a surviving link for the link over which the server attempted to send
+/// the initial DELETE LINK message". First a TEST LINK has to stay unanswered, too.
+#[test]
+fn a_server_whose_deletion_is_not_answered_repeats_it_over_another_link() {
+    let mut server = Server::new();
+    server.join(2, SECOND);
+    server.join(3, THIRD);
+    events(&mut server.flow);
+    server.now = LATER;
+    server.flow.handle_link_failed(place(2), at(LATER));
+    assert_eq!(deletions(&mut server.flow), [(0, 3, LOST)]);
+    assert_eq!(
+        events(&mut server.flow),
+        [failed(2, LinkFailure::Transport)]
+    );
+    server.flow.handle_timeout(at(LATER + 5_000));
+    only_tests(&mut server.flow, 0);
+    server.flow.handle_timeout(at(LATER + 9_999));
+    assert_eq!(events(&mut server.flow), []);
+    server.now = LATER + 10_000;
+    server.flow.handle_timeout(at(server.now));
+    let timeout = LinkFailure::Timeout(Exchange::DeleteLink);
+    assert_eq!(events(&mut server.flow), [failed(0, timeout)]);
+    assert_eq!(up(&server.flow), [1]);
+    // One after the other.
+    assert_eq!(deletions(&mut server.flow), [(1, 1, LOST)]);
+    server.receive(place(1), Llc::DeleteLink(done(1)));
+    assert_eq!(deletions(&mut server.flow), [(1, 3, LOST)]);
+    server.receive(place(1), Llc::DeleteLink(done(3)));
+    let happened = events(&mut server.flow);
+    let gone = [0, 2].map(|link| Event::LinkGone(place(link)));
+    assert_eq!(happened[..2], gone);
+    assert!(matches!(happened[2..], [Event::MakeLink { .. }]));
+}
+
+/// "DELETE LINK from client", for which there is no request of the server: likewise.
+#[test]
+fn a_client_whose_deletion_is_not_answered_repeats_it_over_another_link() {
+    let start = 10_000;
+    let mut client = Client::new(false);
+    client.join(SECOND);
+    client.join(THIRD);
+    client.now = start;
+    client.flow.handle_link_failed(place(2), at(start));
+    assert_eq!(deletions(&mut client.flow), [(0, 3, LOST)]);
+    let gone = |link| Event::LinkGone(place(link));
+    assert_eq!(
+        client.events(),
+        [failed(2, LinkFailure::Transport), gone(2)]
+    );
+    client.flow.handle_timeout(at(start + 5_000));
+    only_tests(&mut client.flow, 0);
+    client.flow.handle_timeout(at(start + 9_999));
+    assert_eq!(client.events(), []);
+    client.now = start + 10_000;
+    client.flow.handle_timeout(at(client.now));
+    let timeout = LinkFailure::Timeout(Exchange::DeleteLink);
+    assert_eq!(client.events(), [failed(0, timeout), gone(0)]);
+    assert_eq!(up(&client.flow), [1]);
+    let expected = [(1, 1, LOST), (1, 3, LOST)];
+    assert_eq!(deletions(&mut client.flow), expected);
+    client.delete(11, place(1));
+    client.delete(THIRD, place(1));
+    assert_eq!(said(&mut client.flow).len(), 2);
+    // Were either awaited still, the last link would be tested.
+    client.flow.handle_timeout(at(start + 15_000));
+    assert_eq!(said(&mut client.flow), []);
+}
+
 /// "If the scope of the request is to delete the entire link group, try resending on other links in the link group
 /// until success is achieved."
 #[test]
