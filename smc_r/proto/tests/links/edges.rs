@@ -30,6 +30,7 @@ use smc_proto::{
         Flow,
         Note,
         Outgoing,
+        Redundancy,
         RmbId, //
     },
     timer::{
@@ -116,6 +117,47 @@ fn a_deletion_without_an_answer_is_not_waited_for_long() {
         // Nothing is left that would keep our keys from changing.
         client.flow.announce(RmbId(1), key(50), at(5_011)).unwrap();
         assert_eq!(client.sends(), [(0, kind(v2, 0x06))]);
+    }
+}
+
+/// A client does not rely on a server to try again (RFC 7609 appendix C.7.1, "set a timer to send an ADD LINK to the
+/// server if there is still an unused RNIC on the client side"): one that never does is asked to.
+#[test]
+fn a_client_that_lacks_a_link_asks_for_one() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        let second = client.join(SECOND);
+        let lost = 20_000;
+        client.now = lost;
+        client.flow.handle_link_failed(second, at(lost));
+        client.delete(SECOND, LinkIx::FIRST);
+        client.sends();
+        client.events();
+        let mut tests = 0;
+        while client.now < lost + 70_000 {
+            client.now += 1_000;
+            client.flow.handle_timeout(at(client.now));
+            let events = client.events();
+            if events == [Event::LinkWanted] {
+                break;
+            }
+            assert_eq!(events, []);
+            if client.flow.has_sends() {
+                client.answer_test(LinkIx::FIRST);
+                tests += 1;
+            }
+        }
+        assert_eq!((client.now, tests), (lost + 60_000, 1));
+        client.answer_test(LinkIx::FIRST);
+        let free = end(2);
+        assert!(!client.flow.is_port_taken(free.mac, free.gid));
+        client.flow.hint(free.mac, free.gid, at(client.now));
+        let question = if v2 { 0x25 } else { 0x02 };
+        assert_eq!(client.sends(), [(0, question)]);
+        client.join(SECOND);
+        assert_eq!(client.flow.redundancy(), Redundancy::Full);
+        // That is enough.
+        assert_eq!(client.flow.next_deadline(), Some(at(client.now + 30_000)));
     }
 }
 
