@@ -269,7 +269,7 @@ impl Flow {
         if !self.several || self.phase != Phase::Active {
             return;
         }
-        if self.adding().is_some() {
+        if self.change.is_some() {
             self.port_came = true;
             return;
         }
@@ -455,7 +455,7 @@ impl Flow {
         if !self.several || !self.has_room() {
             return false;
         }
-        if self.adding().is_some() {
+        if self.change.is_some() {
             self.port_came = true;
         } else {
             self.want_add_now();
@@ -464,9 +464,9 @@ impl Flow {
         true
     }
 
-    /// The attempt that was under way when a port appeared is over.
+    /// The change that was under way when a port appeared is over.
     fn use_new_port(&mut self) {
-        if self.phase != Phase::Active || self.adding().is_some() {
+        if self.phase != Phase::Active || self.change.is_some() {
             return;
         }
         if !core::mem::take(&mut self.port_came) || !self.has_room() {

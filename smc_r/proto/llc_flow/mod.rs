@@ -485,7 +485,8 @@ pub struct Flow {
     unfinished: bool,
     /// How many did so in a row.
     failures: u8,
-    /// A port appeared while a link was being added, which may not have found it.
+    /// A port appeared while a link was being added, which may not have found it, or deleted, whose end would put
+    /// the next one off.
     port_came: bool,
     /// Server of version 2: the client asked for a link on this one, and starts nothing of its own before it has
     /// an ADD LINK or an answer.

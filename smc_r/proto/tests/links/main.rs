@@ -3,6 +3,7 @@
 //! Link groups with several links: the LLC engines of two hosts face to face.
 
 mod breaches;
+mod collisions;
 mod edges;
 mod explore;
 mod fixtures;
