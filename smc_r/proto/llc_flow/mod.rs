@@ -905,7 +905,7 @@ impl Flow {
             };
             if let Some((message, pairs)) = built {
                 let text = match queued.text {
-                    Text::AddLink(..) => queued.text,
+                    Text::AddLink(..) | Text::Own => queued.text,
                     _ => Text::Ready(message),
                 };
                 self.yielded = Some(Queued { text, ..queued });

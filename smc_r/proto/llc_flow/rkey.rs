@@ -196,6 +196,11 @@ impl Flow {
     /// The request of the exchange that is under way. None if the driver has no token for one of
     /// the links: then the buffer cannot be announced.
     pub(super) fn own_request(&mut self, via: LinkIx, table: &OwnTable<'_>) -> Option<Frame> {
+        if self.change.is_some() {
+            // It has waited for a send slot, while the server has begun to change the links.
+            self.restart_own(via);
+            return None;
+        }
         let own = self.own.first_mut().copied()?;
         let known = table.token(own.id, via);
         let message = match own.kind {
@@ -292,7 +297,7 @@ impl Flow {
         self.go_on(now);
     }
 
-    /// The link that carries our request has failed: it is sent anew on another one.
+    /// The link that carries our request has failed, or the links change: it is sent anew.
     pub(super) fn restart_own(&mut self, failed: LinkIx) {
         if let Some(own) = self.own.first_mut() {
             if own.via == failed && matches!(own.progress, Progress::Sent(_)) {

@@ -511,6 +511,33 @@ fn a_client_announces_again_after_an_offer_that_crossed() {
     }
 }
 
+/// "When a peer knows that one of these exchanges is in progress, it must not start another": not even one that has
+/// waited for a send slot since before.
+#[test]
+fn an_announcement_without_a_send_slot_waits_for_the_offer_that_overtakes_it() {
+    for put_back in [false, true] {
+        let mut client = Client::new(false);
+        client.join(SECOND);
+        client.now = NOW;
+        client.flow.announce(RmbId(5), key(500), at(NOW)).unwrap();
+        if put_back {
+            assert!(next(&mut client.flow).is_some());
+            client.flow.put_back();
+        }
+        let attempt = client.offer(THIRD, key(30));
+        assert_eq!(said(&mut client.flow), []);
+        come_into_use(&mut client, attempt);
+        let sends = said(&mut client.flow);
+        assert!(
+            matches!(
+                sends[..],
+                [(2, Llc::ConfirmLink(_)), (0, Llc::ConfirmRkey(request))] if request.others == 2
+            ),
+            "{sends:?}"
+        );
+    }
+}
+
 /// "Process the DELETE LINK", likewise.
 #[test]
 fn a_client_announces_again_after_a_deletion_that_crossed() {

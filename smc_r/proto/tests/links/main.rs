@@ -12,6 +12,7 @@ mod hostile;
 mod interop;
 mod linux;
 mod mixed;
+mod order;
 mod random;
 #[path = "../sim/rng.rs"]
 #[expect(dead_code, reason = "scripts are for the fuzzer")]

@@ -5,10 +5,13 @@
 //! A queue pair is a queue of messages to the one it is connected to. What reaches a port that is
 //! down, or a queue pair that is gone, fails at its sender.
 
-use crate::streams::{
-    Arrival,
-    Post,
-    Stream, //
+use crate::{
+    order::Order,
+    streams::{
+        Arrival,
+        Post,
+        Stream, //
+    },
 };
 use std::collections::{
     BTreeMap,
@@ -137,6 +140,8 @@ pub struct Qp {
     pub peer: Option<u32>,
     pub failed: bool,
     pub up: bool,
+    /// It has been up.
+    used: bool,
     /// Of messages that it has not sent.
     notes: Vec<Note>,
     /// A write that comes breaks it, at both ends.
@@ -156,6 +161,7 @@ enum Task {
 
 pub struct Host {
     pub flow: Flow,
+    order: Order,
     pub peers: Vec<PeerRmb>,
     pub own: Vec<Option<OwnRmb>>,
     pub ports: Vec<bool>,
@@ -263,6 +269,7 @@ impl World {
             ports.extend(vec![false; setup.spare[h]]);
             Host {
                 flow: flow.with_further_links(),
+                order: Order::default(),
                 peers: vec![PeerRmb::EMPTY; 255],
                 own: vec![],
                 ports,
@@ -306,6 +313,7 @@ impl World {
             let (own, peer) = (0x10 + h as u32, 0x10 + (1 - h) as u32);
             world.hosts[h].qps.get_mut(&own).unwrap().peer = Some(peer);
             world.hosts[h].qps.get_mut(&own).unwrap().up = true;
+            world.hosts[h].qps.get_mut(&own).unwrap().used = true;
             world.hosts[h].ups = 1;
             assert!(world.hosts[h].flow.add_connection());
             for _ in 0..setup.rmbs[h] {
@@ -349,6 +357,7 @@ impl World {
             peer: None,
             failed: false,
             up: false,
+            used: false,
             notes: Vec::new(),
             sealed: false,
             queue: VecDeque::new(),
@@ -430,6 +439,11 @@ impl World {
             let place = send.link.get();
             self.log
                 .push(format!("{} {:?}: {place}> {text}", self.now, ROLES[h]));
+            let server = ROLES[h] == Role::Server;
+            let order = &mut self.hosts[h].order;
+            if let Err(error) = order.sent(server, send.link, &bytes, self.now) {
+                panic!("{:?}: {error}\n{:#?}", ROLES[h], self.log);
+            }
             let Some(number) = self.qp_of(h, send.link) else {
                 continue;
             };
@@ -464,6 +478,7 @@ impl World {
                 spare_only,
             } => {
                 assert_eq!(ROLES[h], Role::Client);
+                self.hosts[h].order.accept();
                 self.hosts[h].tasks.push_back(Task::Accept {
                     attempt,
                     spare_only,
@@ -475,6 +490,7 @@ impl World {
                 let qp = self.hosts[h].qps.get_mut(&qp).unwrap();
                 assert!(!qp.up && qp.peer.is_some());
                 qp.up = true;
+                qp.used = true;
                 self.hosts[h].ups += 1;
                 self.rebalance(h);
                 let wire = self.hosts[h].flow.link_number(link).unwrap().get();
@@ -485,6 +501,7 @@ impl World {
                 );
             }
             Event::LinkDown(link, _) => {
+                self.hosts[h].order.lost(link);
                 self.seal(h);
                 let qp = number(self, link);
                 let qp = self.hosts[h].qps.get_mut(&qp).unwrap();
@@ -495,6 +512,9 @@ impl World {
             }
             Event::LinkGone(link) => {
                 let qp = number(self, link);
+                if !self.hosts[h].qps[&qp].used {
+                    self.hosts[h].order.dropped();
+                }
                 self.destroy(h, qp);
             }
             Event::LinkWanted => {
@@ -676,6 +696,9 @@ impl World {
                 let link = attempt.link();
                 let port = self.free_port(h, !spare_only);
                 let peer = self.hosts[h].flow.peer_end(link);
+                if port.is_none() {
+                    self.hosts[h].order.dropped();
+                }
                 let made = port
                     .zip(peer)
                     .map(|(port, peer)| (port, peer, self.make_qp(h, port, link)));
@@ -748,6 +771,11 @@ impl World {
             } else {
                 (self.change)(&mut bytes);
                 let host = &mut self.hosts[r];
+                let server = ROLES[r] == Role::Server;
+                let qp = &host.qps[&peer];
+                if qp.up || !qp.used {
+                    host.order.received(server, link, &bytes, self.now);
+                }
                 let mut table = PeerTable::new(&mut host.peers);
                 host.flow.handle_received(link, &bytes, &mut table, now);
                 self.settle(r);
