@@ -1057,6 +1057,29 @@ impl World {
         self.check_keys()
     }
 
+    /// The group goes on, with links on all ports that have a counterpart. Where a message was lost, it may have been
+    /// that of a third one, and in version 2 an asymmetric one leaves no room for it: then there are two at least.
+    pub fn check_redundancy(&self, lossy: bool) -> Result<(), String> {
+        if !self.hosts[0].flow.is_usable() {
+            return Err("the group ended".into());
+        }
+        let ports = [0, 1].map(|h| self.hosts[h].ports.iter().filter(|up| **up).count());
+        let used =
+            [0, 1].map(|h| -> BTreeSet<usize> { self.up(h).iter().map(|link| link.1).collect() });
+        let max = usize::from(self.setup.max_links.into_iter().min().unwrap());
+        let most = if lossy || self.setup.v2 {
+            max.min(2)
+        } else {
+            max
+        };
+        let wanted = ports.into_iter().min().unwrap().min(most);
+        let any = ports.into_iter().max().unwrap().min(2);
+        if used.iter().any(|used| used.len() < wanted) || self.up(0).len() < any {
+            return Err(format!("{used:?} are in use of {ports:?} ports"));
+        }
+        Ok(())
+    }
+
     /// Each buffer that the peer was told of has the right key on each link.
     fn check_keys(&mut self) -> Result<(), String> {
         for h in 0..2 {
