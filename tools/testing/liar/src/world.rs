@@ -404,7 +404,7 @@ impl World {
         }
         self.hear();
         for (link, cdc) in news {
-            self.trace(|| format!("  < {cdc}"));
+            self.trace(|| format!("  < on {link}: {cdc}"));
             let (links, group) = (&self.links, self.group_of(&link));
             let is_same = |conn: &Conn| {
                 links
