@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
 # How the tests set up programs of others that serve. Sourced after lib.sh.
 
 # nginx_conf DIR ROOT ADDRESS:PORT...: settings, for standard output, of one that keeps its files in DIR and serves
