@@ -199,13 +199,13 @@ impl Group {
             self.elements_to_add(&pools, size)
         };
         let taken = self.announce_rmb(size, count);
-        if self.pools.lock().begin_trim_if_crowded() {
+        if self.pools.lock().make_room(size) {
             self.trim_next(None);
         }
         taken
     }
 
-    /// Makes an RMB of `count` elements for that, unless there is one by now, and tells the peer. Sleeps.
+    /// Makes an RMB of `count` elements, unless there is a free one by now, and tells the peer. Sleeps.
     fn announce_rmb(self: &Arc<Self>, size: RmbeSize, count: u32) -> Result<Taken> {
         let memory = Memory::new(&self.ns, size, count)?;
         let mut pools = self.pools.lock();

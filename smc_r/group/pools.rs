@@ -30,8 +30,8 @@ use crate::{
 /// RMBs of one group at most, ours and the peer's each (RFC 7609 section 2.1).
 const MAX_RMBS: usize = 255;
 
-/// With so many RMBs or more, those that no connection uses are given back, to have room for those that are wanted.
-const CROWDED: usize = MAX_RMBS - 16;
+/// So many places for RMBs are kept free where others can go that no connection uses.
+const ROOM: usize = 16;
 
 /// Memory that the first RMB of a group aims at, in bytes; cut into as many elements as fit.
 const RMB_BYTES: u32 = 128 * 1024;
@@ -402,13 +402,17 @@ impl Pools {
         }
     }
 
-    /// Begins that where there is hardly room for more RMBs; gives whether it did.
-    pub(super) fn begin_trim_if_crowded(&mut self) -> bool {
-        let crowded = self.rmbs.len() >= CROWDED;
-        if crowded {
-            self.begin_trim();
+    /// Begins to give back some of those that connections have used, and none uses now, where there is hardly room
+    /// for more RMBs; not of the size that is wanted. Gives whether it did.
+    pub(super) fn make_room(&mut self, wanted: RmbeSize) -> bool {
+        if self.rmbs.len() <= MAX_RMBS - ROOM {
+            return false;
         }
-        crowded
+        let idle = self.rmbs.iter_mut().filter(|entry| {
+            entry.wanted != wanted && entry.is_idle() && entry.rmb.used.load(Relaxed) != 0
+        });
+        idle.take(ROOM).for_each(|entry| entry.mark = Mark::Due);
+        true
     }
 
     /// The next RMB of those for the peer to forget, which gets no connections from now on, if it has forgotten the one

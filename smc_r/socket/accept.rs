@@ -63,7 +63,7 @@ pub(crate) struct Listener {
     #[pin]
     work: Work<Arc<Listener>, AcceptWork>,
     #[pin]
-    retry: DelayedWork<Arc<Listener>, AcceptWork>,
+    retry: DelayedWork<Arc<Listener>, RetryWork>,
     #[pin]
     owner: SpinLockBh<Option<SocketRef>>,
 }
@@ -126,6 +126,15 @@ impl workqueue::Handler<Arc<Listener>> for AcceptWork {
     }
 }
 
+/// Leaves that to the other one: there is never more than one who takes in.
+struct RetryWork;
+
+impl workqueue::Handler<Arc<Listener>> for RetryWork {
+    fn run(listener: Arc<Listener>) {
+        listener.kick();
+    }
+}
+
 impl Listener {
     fn new(sk: SocketRef, tcp: Arc<TcpSocket>, backlog: usize) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -156,7 +165,7 @@ impl Listener {
         self.owner.lock().clone()
     }
 
-    /// The inner socket has a connection, or there is room for one again. Softirq.
+    /// The inner socket has a connection, or there is room for one again. Up to softirq.
     pub(crate) fn kick(self: &Arc<Self>) {
         if let Some(owner) = self.owner.lock().as_ref() {
             self.work.enqueue(owner.ns.queue(), self.clone());
@@ -189,7 +198,7 @@ impl Listener {
         before.saturating_add(here) <= queue.limit()
     }
 
-    /// Accepts what the inner socket has, as far as there is room. Work item.
+    /// Accepts what the inner socket has, as far as there is room. Only the work item for it does.
     fn take_in(self: &Arc<Self>) {
         let Some(owner) = self.owner.lock().clone() else {
             return;
