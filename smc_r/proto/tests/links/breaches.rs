@@ -46,10 +46,10 @@ use crate::fixtures::{
     said,
     Client,
     Server,
-    SECOND, //
+    SECOND,
+    THIRD, //
 };
 
-const THIRD: u8 = 13;
 const LOST: DeleteReason = DeleteReason::PATH_LOST;
 const BREACH: DeleteReason = DeleteReason::PROTOCOL;
 

@@ -47,10 +47,10 @@ use crate::fixtures::{
     place,
     Client,
     Server,
-    SECOND, //
+    SECOND,
+    THIRD, //
 };
 
-const THIRD: u8 = 13;
 const FIRST: LinkIx = LinkIx::FIRST;
 /// Long after the links have come.
 const NOW: u64 = 20_000;
@@ -460,17 +460,21 @@ fn announcing() -> (Client, ConfirmRkey) {
     (client, request)
 }
 
-/// The rest of an offer's exchange, on the client's side.
-fn come_into_use(client: &mut Client, attempt: Attempt) {
-    assert!(client.flow.link_made(attempt, Some(end(3)), at(NOW)));
-    assert_eq!(said(&mut client.flow).len(), 1);
-    let keys = AddLinkCont {
+/// ADD LINK CONTINUATION of a server that has no buffers.
+fn no_keys() -> Llc {
+    Llc::AddLinkCont(AddLinkCont {
         reply: false,
         link: number(3).unwrap(),
         left: 0,
         pairs: [RTokenPair::default(); 2],
-    };
-    client.receive(FIRST, &Llc::AddLinkCont(keys).emit());
+    })
+}
+
+/// The rest of an offer's exchange, on the client's side.
+fn come_into_use(client: &mut Client, attempt: Attempt) {
+    assert!(client.flow.link_made(attempt, Some(end(3)), at(NOW)));
+    assert_eq!(said(&mut client.flow).len(), 1);
+    client.receive(FIRST, &no_keys().emit());
     assert_eq!(said(&mut client.flow).len(), 1);
     client.confirm(attempt.link(), THIRD, 3);
     assert!(client.flow.is_link_up(attempt.link()));
@@ -581,13 +585,7 @@ fn client_in(during: During) -> Client {
             }
             said(&mut client.flow);
             if during == Confirm {
-                let keys = AddLinkCont {
-                    reply: false,
-                    link: number(3).unwrap(),
-                    left: 0,
-                    pairs: [RTokenPair::default(); 2],
-                };
-                client.receive(FIRST, &Llc::AddLinkCont(keys).emit());
+                client.receive(FIRST, &no_keys().emit());
             }
         }
     }

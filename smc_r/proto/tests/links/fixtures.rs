@@ -275,6 +275,7 @@ impl Client {
 }
 
 pub const SECOND: u8 = 12;
+pub const THIRD: u8 = 13;
 
 /// The type of a message, in either version.
 pub fn kind(v2: bool, kind: u8) -> u8 {
