@@ -9,6 +9,8 @@ G=8200
 LIAR=10.71.0.9
 # Devices of A on which the group of the transfer next to it has a link each.
 CARDS=(rxea0)
+# What makes a link of the liar one of version 2, or nothing: $V in scripts, too.
+V=
 # What else the liar is called with.
 LIAR_MORE=()
 # The longest that one round of the transfer next to it may take, in milliseconds: who had to wait for
@@ -95,7 +97,7 @@ finish() {
 
 # liar: does what standard input says.
 liar() {
-	inB timeout 240 smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D A=$A4 -D P=$P -D T="$TMP" \
+	inB timeout 240 smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D "V=$V" -D A=$A4 -D P=$P -D T="$TMP" \
 		>"$TMP/liar.json" 2>"$TMP/liar.err" && return
 	tail -n 25 "$TMP/liar.err" | sed 's/^/# /'
 	fail "$(head -c 700 "$TMP/liar.json")"
@@ -122,7 +124,7 @@ guest_said() {
 }
 # listen NAME LINK N: the step of a script for what guest N connects to, and all up to its Proposal.
 listen() {
-	echo "link $2 server ${V:-}"
+	echo "link $2 server $V"
 	echo "listen $1 $2 $((G + 100 * $3)) ready=$TMP/listens.$3"
 	echo "accepted $1"
 	echo "wait $1 proposal"
