@@ -240,6 +240,12 @@ impl Link {
             .is_some_and(|transport| transport.state() == State::Sending)
     }
 
+    /// True if another link has its place in the group.
+    fn is_replaced(&self) -> bool {
+        let there = self.group.link(self.place);
+        there.is_some_and(|there| !core::ptr::eq(Arc::as_ptr(&there), self))
+    }
+
     /// When a CDC message last came in, in milliseconds.
     pub(crate) fn last_received(&self) -> u64 {
         self.last_received.load(Relaxed)
@@ -293,7 +299,11 @@ impl Upcalls for Link {
                 }
             }
             (None, number) => {
-                if let Some(note) = Cookie::note(number) {
+                // What a link said before another one took its place is not about that one; that the group
+                // ends was said for all of them.
+                let note = Cookie::note(number)
+                    .filter(|note| *note == Note::Last || !self.is_replaced());
+                if let Some(note) = note {
                     self.group.llc_sent(self.place, note, ok);
                 }
             }

@@ -9,7 +9,7 @@ use kernel::{
 };
 use smc_proto::{
     group::{LinkIx, PeerElement, PeerTable, MAX_LINKS},
-    llc_flow::DownReason,
+    llc_flow::{DownReason, Flow},
     wire::{Gid, Mac, RToken}, //
 };
 
@@ -94,6 +94,16 @@ impl Group {
         }
         // What else the group has may be lost on the other side already.
         let may_have = |link: &Link| matches!(fit, Fit::BothPorts) || fits(link);
+        self.least_loaded(flow, may_have)
+    }
+
+    /// Server: a seat on another link for a new connection, whose own has gone before Accept could name it.
+    pub(crate) fn other_seat(&self) -> Option<Seat> {
+        self.least_loaded(&self.flow.lock().flow, Link::is_up)
+    }
+
+    /// A seat on that of some links that has the least load.
+    fn least_loaded(&self, flow: &Flow, may_have: impl Fn(&Link) -> bool) -> Option<Seat> {
         let load = |place| match self.link(place) {
             Some(link) if may_have(&link) => link.load(),
             _ => u32::MAX,

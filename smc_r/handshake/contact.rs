@@ -198,15 +198,12 @@ impl Handshake {
 
     #[inline(never)]
     fn equip_now(self: &Arc<Self>, draft: &mut Draft) -> Option<Contact> {
-        let (Some((group, first)), Some(link), Some(token)) =
-            (draft.group.clone(), draft.link.clone(), draft.token)
-        else {
+        let (Some((group, first)), Some(token)) = (draft.group.clone(), draft.token) else {
             return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
         };
-        // It may have gone while the peer was asked about an RMB: it is not too late for TCP.
-        if !first && !group.is_link_up(&link) {
+        let Some(link) = working_link(draft, &group, first) else {
             return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
-        }
+        };
         if draft.ring.is_none() {
             match self.ring(&group, &link) {
                 Ok(ring) => draft.ring = Some(ring),
@@ -360,4 +357,23 @@ impl Handshake {
         };
         group.start(self.clone(), local.into(), peer);
     }
+}
+
+/// The link that the CLC message will name, if it works. It may have gone while the peer was asked about an RMB: a
+/// server takes another one then, a client has been told which.
+fn working_link(draft: &mut Draft, group: &Group, first: bool) -> Option<Arc<Link>> {
+    let link = draft.link.clone()?;
+    if first || group.is_link_up(&link) {
+        return Some(link);
+    }
+    if group.role == Role::Client {
+        return None;
+    }
+    let seat = group.other_seat()?;
+    let link = (*seat).clone();
+    draft.seat = Some(seat);
+    draft.link = Some(link.clone());
+    // The ring is of the other link; the element has a key on each.
+    draft.ring = None;
+    Some(link)
 }
