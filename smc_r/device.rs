@@ -42,10 +42,20 @@ use kernel::{
         Mutex, //
     },
 };
-use smc_proto::wire::{
-    Gid,
-    Mac,
-    MtuCode, //
+use smc_proto::{
+    gid::{
+        self,
+        Allowed,
+        Candidate,
+        Rank,
+        Roce,
+        Wanted, //
+    },
+    wire::{
+        Gid,
+        Mac,
+        MtuCode, //
+    },
 };
 
 /// Entries of a GID table beyond this cannot be used for sending.
@@ -96,17 +106,8 @@ impl GidTable {
         })
     }
 
-    /// The best entry, the first of equals.
-    fn best(&self, rank: impl Fn(&GidEntry) -> Option<u8>) -> Option<(u8, GidEntry)> {
-        let mut best: Option<(u8, GidEntry)> = None;
-        for entry in &self.entries {
-            if let Some(rank) = rank(entry) {
-                if best.as_ref().is_none_or(|(other, _)| *other < rank) {
-                    best = Some((rank, *entry));
-                }
-            }
-        }
-        best
+    fn best<R: Ord>(&self, rank: impl Fn(&GidEntry) -> Option<R>) -> Option<(R, GidEntry)> {
+        gid::best(self.entries.iter().copied(), rank)
     }
 }
 
@@ -226,7 +227,11 @@ impl Device {
     }
 
     /// The best entry of a port's GID table by `rank`, as it is now. May sleep.
-    fn best_gid(&self, port: u8, rank: impl Fn(&GidEntry) -> Option<u8>) -> Option<(u8, GidEntry)> {
+    fn best_gid<R: Ord + Copy>(
+        &self,
+        port: u8,
+        rank: impl Fn(&GidEntry) -> Option<R>,
+    ) -> Option<(R, GidEntry)> {
         let ib = self.ib().ok()?;
         let (order, known) = self.best_known_gid(&ib, port, &rank)?;
         let now = ib.gid(port.into(), known.index);
@@ -238,12 +243,12 @@ impl Device {
     }
 
     /// The best entry by what is known of the table: changes that have not been told may be missing.
-    fn best_known_gid(
+    fn best_known_gid<R: Ord>(
         &self,
         ib: &ib::Device,
         port: u8,
-        rank: impl Fn(&GidEntry) -> Option<u8>,
-    ) -> Option<(u8, GidEntry)> {
+        rank: impl Fn(&GidEntry) -> Option<R>,
+    ) -> Option<(R, GidEntry)> {
         // Before the table is read: what comes meanwhile is told afterwards.
         let as_of = self.gid_changes.load(Acquire);
         let place = |gids: &KVec<GidTable>| gids.iter().position(|gids| gids.port == port);
@@ -362,33 +367,11 @@ impl Path {
 /// What a path must be like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// The cookie of the network namespace.
-    pub(crate) namespace: u64,
-    /// The interface; None for any in the namespace.
-    pub(crate) ifindex: Option<u32>,
-    /// Our address in the TCP connection.
-    pub(crate) source: IpAddr,
     /// The physical network that the interface is in: ports of the same network will do as well as
     /// the interface's own. None: only its own ports will.
     pub(crate) pnet: Option<PnetId>,
-    /// The VLAN of the TCP connection's packets.
-    pub(crate) vlan: Option<u16>,
-    /// The length of its subnet's prefix.
-    pub(crate) prefix_len: u8,
-    /// Which GIDs will do.
-    pub(crate) gids: Gids,
-}
-
-/// Which GIDs of a port will do, those of RoCE version 2 if they have an address in the subnet of
-/// the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gids {
-    /// One of RoCE version 1, or where there is none of version 2.
-    Any,
-    /// RoCE version 1.
-    V1,
-    /// RoCE version 2.
-    V2,
+    /// Which GID of a port. Namespaces are told by their cookies.
+    pub(crate) gid: Wanted,
 }
 
 impl Want {
@@ -399,71 +382,26 @@ impl Want {
             return false;
         };
         // Others have to be looked for.
-        if self.namespace == Net::init().id() {
+        if self.gid.namespace == Net::init().id() {
             return ib.is_in(Net::init());
         }
-        Net::by_id(self.namespace).is_some_and(|net| ib.is_in(&net))
+        Net::by_id(self.gid.namespace).is_some_and(|net| ib.is_in(&net))
     }
 
-    /// How well a GID does: more is better, None is not at all.
-    fn rank(&self, entry: &GidEntry) -> Option<u8> {
-        let here = entry.netdev.namespace == self.namespace;
-        if self.ifindex.is_none() && entry.vlan != self.vlan {
-            return None;
-        }
-        let direct = here && self.ifindex.is_none_or(|i| i == entry.netdev.ifindex);
-        // Another port of the same network has to be in the same VLAN of it.
-        if !direct && (self.pnet.is_none() || entry.vlan != self.vlan) {
-            return None;
-        }
-        let rank = match entry.kind {
-            GidKind::V1 if self.gids != Gids::V2 => 4,
-            GidKind::V2 if self.gids != Gids::V1 => self
-                .rank_address(&entry.gid)
-                .or_else(|| (self.pnet.is_some() && is_global(&entry.gid)).then_some(1))?,
-            _ => return None,
-        };
-        Some(match (direct, here) {
-            (true, _) => DIRECT + rank,
-            (false, true) => HERE + rank,
-            (false, false) => rank,
+    /// How well a GID of a port that [suits](DeviceTable::suits) does.
+    fn rank(&self, entry: &GidEntry) -> Option<Rank> {
+        self.gid.rank(&Candidate {
+            gid: Gid(entry.gid),
+            roce: match entry.kind {
+                GidKind::V1 => Roce::V1,
+                GidKind::V2 => Roce::V2,
+            },
+            namespace: entry.netdev.namespace,
+            ifindex: entry.netdev.ifindex,
+            vlan: entry.vlan,
+            named: self.pnet.is_some(),
         })
     }
-
-    fn rank_address(&self, gid: &[u8; 16]) -> Option<u8> {
-        let source = match self.source {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
-        // A GID writes an IPv4 address as IPv6 does.
-        let mapped = source.to_ipv4_mapped().is_some();
-        let extra = if mapped && self.source.is_ipv4() {
-            96
-        } else {
-            0
-        };
-        let bits = u32::from(self.prefix_len).saturating_add(extra).min(128);
-        let differ = u128::from(source) ^ u128::from_be_bytes(*gid);
-        if differ == 0 {
-            Some(3)
-        } else if differ.leading_zeros() >= bits && bits > extra {
-            Some(2)
-        } else {
-            None
-        }
-    }
-}
-
-/// What a GID is better by that belongs to the interface itself, or to one of its namespace.
-const DIRECT: u8 = 8;
-const HERE: u8 = 4;
-
-/// The best rank that there is.
-const BEST: u8 = DIRECT + 4;
-
-/// Whether a GID of RoCE version 2 has an address that is good beyond the link.
-fn is_global(gid: &[u8; 16]) -> bool {
-    !matches!(gid, [0xfe, 0x80..=0xbf, ..]) && *gid != [0; 16]
 }
 
 /// All devices.
@@ -504,7 +442,7 @@ impl DeviceTable {
 
     /// The best path on each active port that has any, the best of all first. May sleep.
     pub(crate) fn paths(&self, want: &Want) -> Result<KVec<Path>> {
-        let mut paths: KVec<(u8, Path)> = KVec::new();
+        let mut paths: KVec<(Rank, Path)> = KVec::new();
         for device in &self.list()? {
             for port in device.ports() {
                 if device.is_drained(port) || !self.suits(want, device, port) {
@@ -531,14 +469,17 @@ impl DeviceTable {
                     service: ib::Service::default(),
                     want: *want,
                 };
-                paths.push((rank, path), GFP_KERNEL)?;
+                let place = paths.iter().position(|(other, _)| *other < rank);
+                let place = place.unwrap_or(paths.len());
+                paths.reserve(1, GFP_KERNEL)?;
+                paths
+                    .insert_within_capacity(place, (rank, path))
+                    .map_err(|_| ENOMEM)?;
             }
         }
         let mut sorted = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
-        for wanted in (1..=BEST).rev() {
-            for (_, path) in paths.iter().filter(|(rank, _)| *rank == wanted) {
-                sorted.push(path.clone(), GFP_KERNEL)?;
-            }
+        for (_, path) in paths {
+            sorted.push(path, GFP_KERNEL)?;
         }
         Ok(sorted)
     }
@@ -547,17 +488,18 @@ impl DeviceTable {
     /// ports in the same physical network, if it has a name, or else in the same subnet; of the
     /// addresses of a port, one in the subnet of `near` if there is any. May sleep.
     pub(crate) fn beside(&self, path: &Path, near: IpAddr) -> Result<KVec<Path>> {
-        let gids = match path.gid_kind {
-            // Such a GID does not say which network it is in.
-            GidKind::V1 if path.want.pnet.is_none() => return Ok(KVec::new()),
-            GidKind::V1 => Gids::V1,
-            GidKind::V2 => Gids::V2,
+        let allowed = match path.gid_kind {
+            GidKind::V1 => Allowed::V1,
+            GidKind::V2 => Allowed::V2,
         };
         let mut paths = self.paths(&Want {
-            ifindex: None,
-            source: near,
-            vlan: path.vlan,
-            gids,
+            gid: Wanted {
+                ifindex: None,
+                source: near,
+                vlan: path.vlan,
+                allowed,
+                ..path.want.gid
+            },
             ..path.want
         })?;
         for other in paths.iter_mut() {
@@ -583,7 +525,7 @@ impl DeviceTable {
         let devices = self.list().ok()?;
         devices.iter().find_map(|device| {
             let mut ports = device.ports();
-            let (_, first) = ports.find_map(|port| device.best_gid(port, |_| Some(0)))?;
+            let ((), first) = ports.find_map(|port| device.best_gid(port, |_| Some(())))?;
             Some(Mac(first.mac))
         })
     }

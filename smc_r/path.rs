@@ -20,12 +20,13 @@ use kernel::{
 use smc_proto::{
     clc::{AcceptV2, Ipv4Subnet, Ipv6Prefix, OfferV1, OfferV2, Prefixes, Proposal},
     error::ParseError,
+    gid::{Allowed, Wanted},
     list::List,
     wire::{Diagnosis, Gid, Mac, PeerId}, //
 };
 
 use crate::{
-    device::{DeviceTable, Gids, Path, Want},
+    device::{DeviceTable, Path, Want},
     netns::{Setting, VERSION_1, VERSION_2},
     pnet,
     socket::SmcSocket, //
@@ -128,16 +129,23 @@ fn service(tcp: &TcpSocket) -> ib::Service {
 }
 
 /// The port that the connection can use.
-fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr, gids: Gids) -> Result<Path, Diagnosis> {
+fn find(
+    sk: &Sk<SmcSocket>,
+    route: &Egress,
+    source: IpAddr,
+    allowed: Allowed,
+) -> Result<Path, Diagnosis> {
     let prefix_len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
     let want = Want {
-        namespace: sk.ns.cookie,
-        ifindex: Some(route.ifindex),
-        source,
         pnet: pnet::of_interface(&route.dev),
-        vlan: vlan(&route.dev, MAX_DEPTH),
-        prefix_len,
-        gids,
+        gid: Wanted {
+            namespace: sk.ns.cookie,
+            ifindex: Some(route.ifindex),
+            vlan: vlan(&route.dev, MAX_DEPTH),
+            source,
+            prefix_len,
+            allowed,
+        },
     };
     let path = sk
         .ns
@@ -152,17 +160,17 @@ fn find(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr, gids: Gids) -> Resul
 }
 
 /// The GIDs that version 1 may use here.
-fn gids_of_v1(sk: &Sk<SmcSocket>) -> Gids {
+fn gids_of_v1(sk: &Sk<SmcSocket>) -> Allowed {
     match sk.ns.setting(Setting::V1Gids) {
-        VERSION_1 => Gids::V1,
-        VERSION_2 => Gids::V2,
-        _ => Gids::Any,
+        VERSION_1 => Allowed::V1,
+        VERSION_2 => Allowed::V2,
+        _ => Allowed::Any,
     }
 }
 
 /// A port for version 2, of a device that can put a long message into two places.
 fn find_v2(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diagnosis> {
-    let path = find(sk, route, source, Gids::V2)?;
+    let path = find(sk, route, source, Allowed::V2)?;
     if !path.device.receives_in_two() {
         return Err(Diagnosis::NO_SMC_R_DEVICE);
     }
@@ -217,7 +225,7 @@ pub(crate) fn further(
     peer: Option<Gid>,
     direct: bool,
 ) -> Result<KVec<Path>> {
-    let mut paths = devices.beside(first, first.want.source)?;
+    let mut paths = devices.beside(first, first.want.gid.source)?;
     let (Some(peer), GidKind::V2) = (peer, first.gid_kind) else {
         return Ok(paths);
     };

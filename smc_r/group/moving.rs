@@ -69,7 +69,7 @@ impl Group {
         path: &Path,
         fit: Fit,
     ) -> Option<Seat> {
-        let stands_in = path.want.ifindex != Some(path.netdev.ifindex)
+        let stands_in = path.want.gid.ifindex != Some(path.netdev.ifindex)
             && !self.first_path.is_on(&path.device, path.port);
         let guard = self.flow.lock();
         let flow = &guard.flow;

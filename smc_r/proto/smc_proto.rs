@@ -44,6 +44,7 @@ pub mod conn;
 pub mod cursor;
 pub mod diagnosis;
 pub mod error;
+pub mod gid;
 pub mod group;
 pub mod handshake;
 pub mod list;
