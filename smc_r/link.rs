@@ -301,8 +301,8 @@ impl Upcalls for Link {
             (None, number) => {
                 // What a link said before another one took its place is not about that one; that the group
                 // ends was said for all of them.
-                let note = Cookie::note(number)
-                    .filter(|note| *note == Note::Last || !self.is_replaced());
+                let note =
+                    Cookie::note(number).filter(|note| *note == Note::Last || !self.is_replaced());
                 if let Some(note) = note {
                     self.group.llc_sent(self.place, note, ok);
                 }

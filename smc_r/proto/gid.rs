@@ -81,6 +81,9 @@ enum Place {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
+    /// RoCE version 2, in the same network by its name alone, with an address of the other family. A peer
+    /// chooses likewise, and no way leads from one family to the other.
+    OtherFamily,
     /// RoCE version 2, in the same network by its name alone.
     Network,
     /// RoCE version 2, in the subnet.
@@ -129,10 +132,12 @@ impl Wanted {
             Some(Fit::Address)
         } else if subnet.is_some_and(|len| same >= u32::from(len).saturating_add(before)) {
             Some(Fit::Subnet)
-        } else if candidate.named && !gid.is_unicast_link_local() && !gid.is_unspecified() {
+        } else if !candidate.named || gid.is_unicast_link_local() || gid.is_unspecified() {
+            None
+        } else if gid.to_ipv4_mapped().is_some() == source.to_ipv4_mapped().is_some() {
             Some(Fit::Network)
         } else {
-            None
+            Some(Fit::OtherFamily)
         }
     }
 }

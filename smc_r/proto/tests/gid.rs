@@ -188,12 +188,13 @@ fn what_is_used_and_what_is_not() {
 }
 
 /// All that there may be for a connection, the best first.
-fn ladder(address: &str, near: &str, far: &str) -> Vec<(&'static str, Candidate)> {
+fn ladder([address, near, far, other]: [&str; 4]) -> Vec<(&'static str, Candidate)> {
     let fits = [
         ("version 1", named(v1("fe80::1"))),
         ("its address", named(v2(address))),
         ("its subnet", named(v2(near))),
         ("its network", named(v2(far))),
+        ("the other family", named(v2(other))),
     ];
     let places: [fn(Candidate) -> Candidate; 3] = [|own| own, beside, outside];
     let rungs = places.map(|place| fits.map(|(name, candidate)| (name, place(candidate))));
@@ -218,14 +219,14 @@ fn is_in_order(wanted: Wanted, ladder: &[(&str, Candidate)]) {
 
 #[test]
 fn what_is_preferred() {
-    let v4 = ladder("192.0.2.1", "192.0.2.2", "198.51.100.1");
-    let v6 = ladder("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1");
+    let v4 = ladder(["192.0.2.1", "192.0.2.2", "198.51.100.1", "2001:db8::1"]);
+    let v6 = ladder(["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "192.0.2.1"]);
     is_in_order(from("192.0.2.1", 24), &v4);
     is_in_order(from("2001:db8::1", 64), &v6);
     // For further links all interfaces of the namespace are alike.
-    let further_v4 = [&v4[..4], &v4[8..]].concat();
+    let further_v4 = [&v4[..5], &v4[10..]].concat();
     is_in_order(further(from("192.0.2.1", 24)), &further_v4);
-    let ranks = [&v4[0], &v4[4]].map(|(_, it)| further(from("192.0.2.1", 24)).rank(it));
+    let ranks = [&v4[0], &v4[5]].map(|(_, it)| further(from("192.0.2.1", 24)).rank(it));
     assert_eq!(ranks[0], ranks[1]);
 }
 
