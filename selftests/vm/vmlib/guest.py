@@ -141,10 +141,10 @@ def _clock():
     return ["clocksource=hpet"]
 
 
-def cables(count, router):
-    """The cables of a run: roles and card numbers of both ends. The router has one to a further card of each."""
+def cables(count, routed):
+    """The cables of a run: roles and card numbers of both ends. The router has one to each further card of the two."""
     found = [(("a", n), ("b", n)) for n in range(count)]
-    return found + [((role, count), ("r", n)) for n, role in enumerate("ab") if router]
+    return found + [((role, count + n), ("r", 2 * n + at)) for n in range(routed) for at, role in enumerate("ab")]
 
 
 class Guest:
