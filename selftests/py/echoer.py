@@ -47,11 +47,11 @@ def server(host, port, ready):
         threading.Thread(target=serve, args=(conn,), daemon=True).start()
 
 
-def one_round(conn, number):
+def one_round(conn, number, size=CHUNK):
     """Sends something, and compares what comes back."""
-    data = s.pattern(CHUNK, number)
+    data = s.pattern(size, number)
     conn.sendall(data)
-    if s.read_exactly(conn, CHUNK) != data:
+    if s.read_exactly(conn, size) != data:
         raise AssertionError(f"round {number}: other bytes came back")
 
 
@@ -142,17 +142,18 @@ def guest(host, port, rounds, ready):
     s.say(mode, how)
 
 
-def crowd(host, port, count, ready):
-    """So many connections, which are there when READY.up is: rounds on each of them all the time, until READY.stop is
-    there."""
+def crowd(host, port, count, ready, size=CHUNK, pause=0):
+    """So many connections, which are there when READY.up is: rounds of so many bytes on each of them all the time, or
+    so many seconds apart, until READY.stop is there."""
     conns = [s.need_smc(s.connect(host, int(port))) for _ in range(int(count))]
     s.touch(ready + ".up")
 
     def talk(conn):
         number = 0
         while not os.path.exists(ready + ".stop"):
-            one_round(conn, number)
+            one_round(conn, number, int(size))
             number += 1
+            time.sleep(float(pause))
         conn.shutdown(socket.SHUT_WR)
         s.equal("rest", b"", conn.recv(1))
         return number
