@@ -5,7 +5,7 @@
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
 use crate::bindings;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::ptr::NonNull;
 use kernel::sync::aref::{
     ARef,
@@ -18,8 +18,8 @@ use kernel::types::Opaque;
 pub enum Hop {
     /// The destination is on the same link.
     Direct,
-    /// A gateway.
-    Gateway,
+    /// A gateway with that address.
+    Gateway(IpAddr),
 }
 
 /// How packets to a destination leave.
@@ -108,22 +108,22 @@ impl Net {
         unsafe { bindings::net_inum(self.as_ptr()) }
     }
 
-    /// How packets between two addresses of one family leave; those of IPv6 that are link-local
-    /// through the interface with that index. If the Ethernet address of the first step is not
-    /// known, it is asked for. None if there is no route. Process context.
-    pub fn route(&self, source: IpAddr, destination: IpAddr, ifindex: u32) -> Option<Way> {
+    /// How packets between two addresses of one family leave: through the interface with that index,
+    /// or with none through whichever one the host takes. If the Ethernet address of the first step is
+    /// not known, it is asked for. None if there is no route; but an interface that no route of IPv4
+    /// leads through is taken to lead to the destination itself. Process context.
+    pub fn route(&self, source: IpAddr, destination: IpAddr, ifindex: Option<u32>) -> Option<Way> {
         let net = self.as_ptr();
+        let ifindex = ifindex.unwrap_or(0);
         let mut hop = bindings::kapi_hop::default();
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let (source, destination) = (source.to_bits(), destination.to_bits());
                 // SAFETY: By the type invariant the namespace exists; `hop` may be written.
-                unsafe { bindings::route_hop4(net, source, destination, &mut hop) };
+                unsafe { bindings::route_hop4(net, source, destination, ifindex, &mut hop) };
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let (source, to) = (source.octets(), destination.octets());
-                let link_local = destination.is_unicast_link_local();
-                let ifindex = if link_local { ifindex } else { 0 };
                 // SAFETY: As above; both arrays have the 16 bytes that are read.
                 unsafe {
                     bindings::route_hop6(net, source.as_ptr(), to.as_ptr(), ifindex, &mut hop)
@@ -134,7 +134,9 @@ impl Net {
         Some(Way {
             hop: match hop.kind {
                 bindings::kapi_hop_kind_KAPI_HOP_DIRECT => Hop::Direct,
-                bindings::kapi_hop_kind_KAPI_HOP_GATEWAY => Hop::Gateway,
+                bindings::kapi_hop_kind_KAPI_HOP_GATEWAY => {
+                    Hop::Gateway(Ipv6Addr::from(hop.gateway).to_canonical())
+                }
                 _ => return None,
             },
             mac: hop.known.then_some(hop.mac),

@@ -188,17 +188,19 @@ fn address(gid: Gid) -> IpAddr {
 /// Version 2: whether the peer's port is on the same link as ours, or behind a gateway. Process
 /// context.
 pub(crate) fn is_direct(path: &Path, peer: Gid) -> Result<bool, Diagnosis> {
-    match way(path, peer).map_err(|_| Diagnosis::NO_ROUTE)?.hop {
-        Hop::Direct => Ok(true),
-        Hop::Gateway => Ok(false),
-    }
+    let way = way(path, peer).and_then(|way| match way.hop {
+        Hop::Direct => Ok(way),
+        Hop::Gateway(_) => way_by_gateway(path, peer),
+    });
+    way.map(|way| way.hop == Hop::Direct)
+        .map_err(|_| Diagnosis::NO_ROUTE)
 }
 
 /// Version 2: the Ethernet address of the gateway to the peer's port, which devices do not find by
 /// themselves. Process context; waits for the gateway's answer if it is not known, a second at most.
 pub(crate) fn gateway_mac(path: &Path, peer: Gid) -> Result<Mac> {
     for _ in 0..10 {
-        if let Some(mac) = way(path, peer)?.mac {
+        if let Some(mac) = way_by_gateway(path, peer)?.mac {
             return Ok(Mac(mac));
         }
         fsleep(Delta::from_millis(100));
@@ -206,15 +208,37 @@ pub(crate) fn gateway_mac(path: &Path, peer: Gid) -> Result<Mac> {
     Err(EHOSTUNREACH)
 }
 
-/// How packets to the peer's port leave ours.
+/// How packets to the peer's port leave the host.
 fn way(path: &Path, peer: Gid) -> Result<Way> {
+    let is_link_local = match address(peer) {
+        IpAddr::V6(addr) => addr.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    };
+    way_through(is_link_local.then_some(path.netdev.ifindex), path, peer)
+}
+
+/// The same through the interface with that index, if there is one.
+fn way_through(ifindex: Option<u32>, path: &Path, peer: Gid) -> Result<Way> {
     let peer = address(peer);
     if !is_unicast(&peer) {
         return Err(EHOSTUNREACH);
     }
     let net = Net::by_id(path.netdev.namespace).ok_or(ENODEV)?;
-    let way = net.route(address(path.gid), peer, path.netdev.ifindex);
+    let way = net.route(address(path.gid), peer, ifindex);
     way.ok_or(EHOSTUNREACH)
+}
+
+/// The way from our port to the peer's by a gateway. Devices send through their own interface, whichever one
+/// the host's route leads to; so the gateway is that of the interface, or the host's if it is on the same link.
+fn way_by_gateway(path: &Path, peer: Gid) -> Result<Way> {
+    let own = way_through(Some(path.netdev.ifindex), path, peer)
+        .ok()
+        .filter(|way| matches!(way.hop, Hop::Gateway(_)));
+    let hosts = || {
+        let way = way(path, peer).ok()?;
+        matches!(way.hop, Hop::Gateway(gateway) if is_on_link(path, gateway)).then_some(way)
+    };
+    own.or_else(hosts).ok_or(EHOSTUNREACH)
 }
 
 /// The paths for a further link of the group whose first one was on `first`. If the peer's port is
@@ -229,16 +253,19 @@ pub(crate) fn further(
     let (Some(peer), GidKind::V2) = (peer, first.gid_kind) else {
         return Ok(paths);
     };
-    if !direct {
-        paths.retain(|path| way(path, peer).is_ok_and(|way| way.hop == Hop::Gateway));
-        return Ok(paths);
-    }
-    paths.retain(|path| is_on_link(path, peer));
+    let leads = |path: &Path| {
+        if direct {
+            is_on_link(path, address(peer))
+        } else {
+            way_by_gateway(path, peer).is_ok()
+        }
+    };
+    paths.retain(|path| leads(path));
     if first.want.pnet.is_some() {
         // A port in the same physical network may be in several subnets, the peer's among them.
         for near in devices.beside(first, address(peer))? {
             let is_known = paths.iter().any(|path| path.is_on(&near.device, near.port));
-            if !is_known && is_on_link(&near, peer) {
+            if !is_known && leads(&near) {
                 paths.push(near, GFP_KERNEL)?;
             }
         }
@@ -246,9 +273,9 @@ pub(crate) fn further(
     Ok(paths)
 }
 
-/// Whether the peer's port is in the subnet of our port. A route does not tell: devices send through
-/// their own interface, whichever one it leads to.
-fn is_on_link(path: &Path, peer: Gid) -> bool {
+/// Whether an address is in the subnet of our port. A route does not tell: devices send through their own
+/// interface, whichever one it leads to.
+fn is_on_link(path: &Path, addr: IpAddr) -> bool {
     let Some(dev) = Net::by_id(path.netdev.namespace)
         .zip(i32::try_from(path.netdev.ifindex).ok())
         .and_then(|(net, ifindex)| NetDevice::by_index(&net, ifindex))
@@ -256,12 +283,12 @@ fn is_on_link(path: &Path, peer: Gid) -> bool {
         return false;
     };
     let own = address(path.gid);
-    prefix_len(&dev, own).is_some_and(|len| match (own, address(peer)) {
-        (IpAddr::V4(own), IpAddr::V4(peer)) => {
-            Ipv4Subnet::of(own.octets(), len) == Ipv4Subnet::of(peer.octets(), len)
+    prefix_len(&dev, own).is_some_and(|len| match (own, addr) {
+        (IpAddr::V4(own), IpAddr::V4(addr)) => {
+            Ipv4Subnet::of(own.octets(), len) == Ipv4Subnet::of(addr.octets(), len)
         }
-        (IpAddr::V6(own), IpAddr::V6(peer)) => {
-            Ipv6Prefix::of(own.octets(), len) == Ipv6Prefix::of(peer.octets(), len)
+        (IpAddr::V6(own), IpAddr::V6(addr)) => {
+            Ipv6Prefix::of(own.octets(), len) == Ipv6Prefix::of(addr.octets(), len)
         }
         _ => false,
     })

@@ -59,6 +59,8 @@ enum kapi_hop_kind {
 
 struct kapi_hop {
 	enum kapi_hop_kind kind;
+	/* Its address; one of IPv4 is written as IPv6 does. */
+	u8 gateway[16];
 	/* The Ethernet address of who is there, if it is known. */
 	bool known;
 	u8 mac[6];

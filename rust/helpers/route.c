@@ -24,15 +24,20 @@ static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, s
 }
 
 __rust_helper void rust_helper_route_hop4(struct net *net, u32 source, u32 destination,
-					  struct kapi_hop *hop)
+					  u32 ifindex, struct kapi_hop *hop)
 {
-	struct flowi4 flow = { .saddr = htonl(source), .daddr = htonl(destination) };
+	struct flowi4 flow = { .flowi4_oif = ifindex,
+			       .saddr = htonl(source), .daddr = htonl(destination) };
 	struct rtable *route = ip_route_output_key(net, &flow);
 	__be32 to = htonl(destination);
 
 	if (IS_ERR(route))
 		return;
 	hop->kind = route->rt_uses_gateway ? KAPI_HOP_GATEWAY : KAPI_HOP_DIRECT;
+	if (route->rt_gw_family == AF_INET6)
+		memcpy(hop->gateway, &route->rt_gw6, sizeof(hop->gateway));
+	else
+		ipv6_addr_set_v4mapped(route->rt_gw4, (struct in6_addr *)hop->gateway);
 	kapi_hop_neighbour(&route->dst, &to, hop);
 	ip_rt_put(route);
 }
@@ -42,14 +47,16 @@ __rust_helper void rust_helper_route_hop6(struct net *net, const u8 *source, con
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	struct flowi6 flow = { .flowi6_oif = ifindex };
+	int flags = ifindex ? RT6_LOOKUP_F_IFACE : 0;
 	struct dst_entry *dst;
 
 	memcpy(&flow.saddr, source, sizeof(flow.saddr));
 	memcpy(&flow.daddr, destination, sizeof(flow.daddr));
-	dst = ip6_route_output(net, NULL, &flow);
+	dst = ip6_route_output_flags(net, NULL, &flow, flags);
 	if (!dst->error) {
 		hop->kind = dst_rt6_info(dst)->rt6i_flags & RTF_GATEWAY ? KAPI_HOP_GATEWAY :
 									  KAPI_HOP_DIRECT;
+		memcpy(hop->gateway, &dst_rt6_info(dst)->rt6i_gateway, sizeof(hop->gateway));
 		kapi_hop_neighbour(dst, &flow.daddr, hop);
 	}
 	dst_release(dst);
