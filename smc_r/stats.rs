@@ -238,6 +238,8 @@ counters! {
     violations,
     /// Link groups that ended by a failure or by the peer's wish.
     groups_lost,
+    /// Further links that came to nothing: no port of ours had a way to the peer's.
+    links_without_route,
     /// `splice(2)` and `sendfile(2)` from an accelerated connection.
     spliced,
     /// `TCP_CORK` was cleared on an accelerated connection.
@@ -576,6 +578,11 @@ impl Stats {
     /// A peer broke the protocol.
     pub(crate) fn violation(&self) {
         add(&self.here().violations, 1);
+    }
+
+    /// No port of ours has a way to that of the peer for a further link.
+    pub(crate) fn link_without_route(&self) {
+        add(&self.here().links_without_route, 1);
     }
 
     /// A link group was lost.

@@ -4,7 +4,7 @@
 //! its own, so that timers and failures need not wait for it. Another one takes apart what is gone.
 
 use kapi::{
-    errno::{ENOTCONN, ESTALE},
+    errno::{EHOSTUNREACH, ENOTCONN, ESTALE},
     workqueue, //
 };
 use kernel::{
@@ -76,7 +76,8 @@ impl Group {
                 self.make(attempt, spare_only, peer);
             }
             Task::Connect(attempt) => {
-                let ok = self.connect_further(attempt.link()).is_ok();
+                let connected = self.connect_further(attempt.link());
+                let ok = self.count_reason(connected).is_ok();
                 self.with_flow(|flow, _, now| flow.link_connected(attempt, ok, now));
             }
         }
@@ -84,7 +85,8 @@ impl Group {
 
     /// Makes a link, connects it if the peer's end is known, and names it.
     fn make(self: &Arc<Self>, attempt: Attempt, spare_only: bool, peer: Option<LinkEnd>) {
-        let link = match self.new_link(attempt.link(), spare_only, peer) {
+        let made = self.new_link(attempt.link(), spare_only, peer);
+        let link = match self.count_reason(made) {
             Ok(link) => link,
             Err(_) => {
                 // Nobody minds if it is too late.
@@ -105,6 +107,15 @@ impl Group {
         }
     }
 
+    /// Counts why there is no further link, where that is due to how the network is set up.
+    fn count_reason<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            if *error == EHOSTUNREACH {
+                self.ns.stats.link_without_route();
+            }
+        })
+    }
+
     fn new_link(
         self: &Arc<Self>,
         place: LinkIx,
@@ -113,7 +124,7 @@ impl Group {
     ) -> Result<Arc<Link>> {
         let path = self
             .choose_path(spare_only, peer.map(|peer| peer.gid))
-            .ok_or(ENODEV)?;
+            .ok_or_else(|| self.why_no_path())?;
         let link = Link::new(self.clone(), place, path)?;
         if let Some(peer) = peer {
             if let Err(error) = self.connect_link(&link, &peer) {
@@ -189,6 +200,20 @@ impl Group {
         paths.first().cloned().filter(|_| !spare_only)
     }
 
+    /// Without a path to a peer's port: there may be a port all the same.
+    fn why_no_path(&self) -> Error {
+        match self.free_path() {
+            Some(_) => EHOSTUNREACH,
+            None => ENODEV,
+        }
+    }
+
+    /// A port that no link is on.
+    fn free_path(&self) -> Option<Path> {
+        let mut paths = self.further_paths(None).into_iter();
+        paths.find(|path| self.is_port_free(path))
+    }
+
     fn further_paths(&self, peer: Option<Gid>) -> KVec<Path> {
         let devices = &self.ns.shared.devices;
         path::further(devices, &self.first_path, peer, self.is_direct()).unwrap_or(KVec::new())
@@ -207,9 +232,7 @@ impl Group {
 
     /// Tells the LLC engine of a port that no link is on, if there is one.
     pub(super) fn offer_port(self: &Arc<Self>) {
-        let mut paths = self.further_paths(None).into_iter();
-        let found = paths.find(|path| self.is_port_free(path));
-        if let Some(path) = found {
+        if let Some(path) = self.free_path() {
             self.with_flow(|flow, _, now| flow.hint(path.mac, path.gid, now));
         }
     }

@@ -111,6 +111,7 @@ pub mod own {
         pub const LLC_DROPPED: u16 = 28;
         pub const GROUPS_LOST: u16 = 29;
         pub const HANDSHAKES_FAILED: u16 = 30;
+        pub const LINKS_WITHOUT_ROUTE: u16 = 31;
     }
 }
 

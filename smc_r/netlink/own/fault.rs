@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often peers broke the protocol, or went away.
+//! How often peers broke the protocol, or went away, or could not be reached.
 
 use kapi::genl::Request;
 use kernel::prelude::*;
@@ -37,6 +37,10 @@ pub(super) fn get(request: &mut Request<'_>) -> Result {
             stats.sum(|block| &block.counters.groups_lost),
         ),
         (attr::HANDSHAKES_FAILED, failed),
+        (
+            attr::LINKS_WITHOUT_ROUTE,
+            stats.sum(|block| &block.counters.links_without_route),
+        ),
     ];
     request.reply(command::FAULT_GET, |message| {
         for (number, count) in faults {

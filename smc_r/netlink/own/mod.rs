@@ -76,6 +76,7 @@ pub(crate) mod attr {
     pub(crate) const LLC_DROPPED: u16 = 28;
     pub(crate) const GROUPS_LOST: u16 = 29;
     pub(crate) const HANDSHAKES_FAILED: u16 = 30;
+    pub(crate) const LINKS_WITHOUT_ROUTE: u16 = 31;
 }
 
 /// The place of the group `events` among those of the family.

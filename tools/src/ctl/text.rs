@@ -36,7 +36,7 @@ pub(super) fn switch(value: Option<bool>) -> &'static str {
     }
 }
 
-/// Counters of what peers did wrong.
+/// Counters of what peers did wrong, and of what is in their way.
 pub(super) fn faults(faults: &Faults) -> String {
     pairs(&[
         (
@@ -48,6 +48,10 @@ pub(super) fn faults(faults: &Faults) -> String {
         ("LLC messages dropped", faults.llc_dropped.to_string()),
         ("Link groups lost", faults.groups_lost.to_string()),
         ("Handshakes failed", faults.handshakes_failed.to_string()),
+        (
+            "Links without a route",
+            faults.links_without_route.to_string(),
+        ),
     ])
 }
 

@@ -383,7 +383,7 @@ impl FailedHandshakes {
     }
 }
 
-/// How often peers broke the protocol, or went away.
+/// How often peers broke the protocol, or went away, or could not be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
     /// Connections aborted because their peer broke the protocol.
@@ -398,6 +398,8 @@ pub struct Faults {
     pub groups_lost: u64,
     /// Handshakes after which a connection was neither SMC nor TCP.
     pub handshakes_failed: u64,
+    /// Further links for which no port of ours has a way to the peer's.
+    pub links_without_route: u64,
 }
 
 impl Faults {
@@ -416,6 +418,7 @@ impl Faults {
             llc_dropped: counter(attr::LLC_DROPPED)?,
             groups_lost: counter(attr::GROUPS_LOST)?,
             handshakes_failed: counter(attr::HANDSHAKES_FAILED)?,
+            links_without_route: counter(attr::LINKS_WITHOUT_ROUTE)?,
         })
     }
 }

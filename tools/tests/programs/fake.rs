@@ -428,6 +428,7 @@ impl Source for Fake {
                 .u64(28, 30)
                 .u64(29, 3)
                 .u64(30, 5)
+                .u64(31, 4)
                 .message(number)]),
             (OWN_FAMILY, own::RULE_ADD) => Ok(vec![new().u32(5, 3).message(4)]),
             _ => Err(Error::NoFamily(family)),
