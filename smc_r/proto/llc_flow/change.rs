@@ -281,7 +281,7 @@ impl Flow {
             return self.go_on(now);
         }
         let other = self.local_end(via).map_or(gid, |end| end.gid);
-        match self.params.version {
+        let hint = match self.params.version {
             Version::One => {
                 let hint = AddLink {
                     reply: false,
@@ -294,16 +294,19 @@ impl Flow {
                     psn: Psn::default(),
                     layout: AddLinkLayout::Deployed,
                 };
-                self.send(via, &Llc::AddLink(hint), None);
+                self.frame(via, &Llc::AddLink(hint))
             }
             Version::Two { .. } => {
                 let request = RequestAddLink {
                     reply: false,
                     gids: &[gid, other],
                 };
-                self.send_v2(via, &v2::Llc::RequestAddLink(request));
+                self.frame_v2(&v2::Llc::RequestAddLink(request))
             }
-        }
+        };
+        self.sends
+            .retain(|queued| !matches!(queued.text, Text::Hint(_)));
+        self.send_text(via, Text::Hint(hint), None);
     }
 }
 

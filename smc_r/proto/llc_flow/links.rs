@@ -154,12 +154,17 @@ impl Flow {
             None if self
                 .test_after()
                 .is_some_and(|span| link.last_received.after(span) <= now)
-                && self.sends.room() > SPARE_SENDS =>
+                && self.may_test() =>
             {
                 self.probe(at, now);
             }
             _ => {}
         }
+    }
+
+    /// Whether there is room for a message that can wait.
+    fn may_test(&self) -> bool {
+        self.sends.room() > SPARE_SENDS
     }
 
     /// How long a link may be silent before it is tested.
@@ -193,7 +198,7 @@ impl Flow {
     }
 
     pub(super) fn links_deadline(&self) -> Option<Time> {
-        let span = self.test_after();
+        let span = self.test_after().filter(|_| self.may_test());
         let active = self.links.iter().flatten();
         let active = active.filter(|link| link.stage == Stage::Active);
         active.fold(None, |first, link| {

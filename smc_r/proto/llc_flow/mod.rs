@@ -199,6 +199,8 @@ struct Queued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Text {
     Ready(Frame),
+    /// What a client says of an unused port. At most one waits, the latest.
+    Hint(Frame),
     /// ADD LINK of version 2, with the keys of all our buffers. It belongs to this attempt.
     AddLink(Frame, u32),
     /// ADD LINK CONTINUATION, likewise.
@@ -894,7 +896,7 @@ impl Flow {
                 continue;
             }
             let built = match queued.text {
-                Text::Ready(frame) => Some((frame, 0)),
+                Text::Ready(frame) | Text::Hint(frame) => Some((frame, 0)),
                 Text::AddLink(frame, attempt) => self
                     .change
                     .is_some_and(|change| change.attempt == attempt)
@@ -905,7 +907,7 @@ impl Flow {
             };
             if let Some((message, pairs)) = built {
                 let text = match queued.text {
-                    Text::AddLink(..) | Text::Own => queued.text,
+                    Text::AddLink(..) | Text::Own | Text::Hint(_) => queued.text,
                     _ => Text::Ready(message),
                 };
                 self.yielded = Some(Queued { text, ..queued });

@@ -125,7 +125,7 @@ impl Flow {
         self.frame_v2(&message)
     }
 
-    fn frame_v2(&self, message: &v2::Llc<'_>) -> Frame {
+    pub(super) fn frame_v2(&self, message: &v2::Llc<'_>) -> Frame {
         let mut bytes = [0; FRAME_MAX];
         let len = message.emit(self.order, &mut bytes).unwrap_or(0);
         Frame::new(bytes.get(..len).unwrap_or_default())
@@ -208,7 +208,7 @@ impl Flow {
         );
     }
 
-    pub(super) fn send_v2(&mut self, link: LinkIx, message: &v2::Llc<'_>) {
+    fn send_v2(&mut self, link: LinkIx, message: &v2::Llc<'_>) {
         let frame = self.frame_v2(message);
         self.send_text(link, Text::Ready(frame), None);
     }

@@ -1046,3 +1046,60 @@ fn an_announcement_that_does_not_go_on_is_not_waited_for_long() {
     flow.handle_received(LinkIx::FIRST, &continues, &mut table, at(5_011));
     assert_eq!(flow.counters().dropped, dropped + 1);
 }
+
+/// A client whose link takes nothing says once that it has a port, however often it finds one.
+#[test]
+fn hints_that_wait_do_not_pile_up() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        client.offer(SECOND, key(21));
+        client.flow.handle_timeout(at(100_000));
+        client.sends();
+        client.events();
+        for port in 0..30 {
+            let port = end(2 + port % 2);
+            client.flow.hint(port.mac, port.gid, at(100_000));
+        }
+        let hint = client.flow.poll_send().unwrap();
+        let gid = if v2 { 28 } else { 12 };
+        assert_eq!(hint.message[gid..gid + 16], end(3).gid.0);
+        // It finds no send slot.
+        client.flow.put_back();
+        let port = end(4);
+        client.flow.hint(port.mac, port.gid, at(100_000));
+        let hint = client.flow.poll_send().unwrap();
+        assert_eq!(hint.message[gid..gid + 16], port.gid.0);
+        assert_eq!(client.flow.poll_send(), None);
+    }
+}
+
+/// Where nothing can be sent, a link that is silent is not tested, and its timer is not due all the time.
+#[test]
+fn a_test_that_cannot_be_sent_is_not_due() {
+    let mut world = settled(Setup {
+        max_links: [8; 2],
+        ports: [8; 2],
+        ..Setup::TWO
+    });
+    assert_eq!(world.up(0).len(), 8);
+    let host = &mut world.hosts[0];
+    let mut table = PeerTable::new(&mut host.peers);
+    let test = Llc::TestLink(Default::default()).emit();
+    let mut now = at(world.now);
+    // As many as are answered.
+    for _ in 0..12 {
+        host.flow
+            .handle_received(LinkIx::FIRST, &test, &mut table, now);
+    }
+    LinkIx::all().for_each(|link| host.flow.note_activity(link, now));
+    now = host.flow.next_deadline().unwrap();
+    host.flow.handle_timeout(now);
+    let next = host.flow.next_deadline().unwrap();
+    assert!(next > now, "{next:?} is not later than {now:?}");
+    // As soon as there is room, it is.
+    while host.flow.poll_send().is_some() {}
+    assert_eq!(host.flow.next_deadline(), Some(now));
+    host.flow.handle_timeout(now);
+    assert!(host.flow.has_sends());
+    assert_eq!(host.flow.next_deadline(), Some(next));
+}
