@@ -168,6 +168,13 @@ impl Flow {
                 .any(|event| *event == Event::RkeyRefused(id))
     }
 
+    /// True while a message of our exchange waits to be posted. What the peer says then is no answer to it.
+    fn own_is_queued(&self) -> bool {
+        self.sends
+            .iter()
+            .any(|queued| matches!(queued.text, Text::Own | Text::OwnCont))
+    }
+
     /// Sends the request of the first exchange in line, if it is time.
     pub(super) fn start_own(&mut self, now: Time) {
         self.clock = now;
@@ -338,7 +345,8 @@ impl Flow {
         let answered = matches!(
             (own.kind, own.progress),
             (Kind::Confirm(_), Progress::Sent(_))
-        ) && own.sent == message.rtoken;
+        ) && own.sent == message.rtoken
+            && !self.own_is_queued();
         if !answered {
             return self.drop_message();
         }
@@ -353,13 +361,16 @@ impl Flow {
 
     /// The peer's answer to a continuation.
     pub(super) fn handle_continued(&mut self, at: LinkIx, message: &ConfirmRkeyCont, now: Time) {
+        let queued = self.own_is_queued();
         let Some(own) = self.own.first_mut() else {
             return self.drop_message();
         };
-        let answered = matches!(
-            (own.kind, own.progress),
-            (Kind::Confirm(_), Progress::Sent(_))
-        ) && (own.via, own.left) == (at, message.left)
+        let answered = !queued
+            && matches!(
+                (own.kind, own.progress),
+                (Kind::Confirm(_), Progress::Sent(_))
+            )
+            && (own.via, own.left) == (at, message.left)
             && own.left > 0;
         if !answered {
             return self.drop_message();
@@ -415,6 +426,7 @@ impl Flow {
                 (own.kind, own.progress),
                 (Kind::Delete(_), Progress::Sent(_))
             ) && message.rkeys.as_slice().first() == Some(&own.sent.rkey)
+                && !self.own_is_queued()
         });
         match answered {
             Some(own) => self.finish_own(Event::RkeyDeleted(own.id), now),
@@ -425,6 +437,7 @@ impl Flow {
     /// The peer's answer to our DELETE RKEY, which does not say which.
     pub(super) fn rkey_deleted(&mut self, now: Time) {
         let own = self.own.first_mut().copied();
+        let own = own.filter(|_| !self.own_is_queued());
         match own.map(|own| (own.kind, own.progress, own.id)) {
             Some((Kind::Delete(_), Progress::Sent(_), id)) => {
                 self.finish_own(Event::RkeyDeleted(id), now);

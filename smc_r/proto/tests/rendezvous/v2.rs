@@ -62,6 +62,7 @@ use smc_proto::{
         Flow,
         FlowParams,
         LinkFailure,
+        RmbId,
         Version, //
     },
     timer::{
@@ -804,6 +805,34 @@ fn many_keys_are_deleted_at_once() {
     // Thirty were not known.
     assert_eq!(reply[..6], [0x29, 44, 0, 0xa0, 9, 30]);
     assert_eq!(reply[8..12], 50u32.to_be_bytes());
+}
+
+/// While our request has no send slot nothing answers it, and so one alone waits.
+#[test]
+fn a_request_is_not_answered_before_it_is_sent() {
+    let mut engine = Engine::up(ByteOrder::Little);
+    let answer = Llc::DeleteRkey(DeleteRkeyV2 {
+        reply: true,
+        negative: false,
+        errors: 0,
+        rkeys: &[],
+    });
+    let answer = emit(&answer, ByteOrder::Little);
+    for id in 1..4 {
+        let rkey = RKey(id.into());
+        engine.flow.withdraw(RmbId(id), rkey, engine.now).unwrap();
+        engine.receive(&answer);
+    }
+    assert_eq!(engine.events(), []);
+    assert!(engine.flow.poll_send().is_some());
+    engine.flow.put_back();
+    engine.receive(&answer);
+    assert_eq!(engine.events(), []);
+    for id in 1..4 {
+        assert_eq!(engine.only()[..12].last_chunk(), Some(&[0, 0, 0, id as u8]));
+        engine.receive(&answer);
+        assert_eq!(engine.events(), [Event::RkeyDeleted(RmbId(id))]);
+    }
 }
 
 #[test]
