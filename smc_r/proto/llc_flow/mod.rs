@@ -953,7 +953,7 @@ impl Flow {
     /// Replies that wait to be posted.
     fn replies(&self) -> usize {
         let waiting = self.sends.iter().filter(|queued| match queued.text {
-            Text::Ready(frame) => frame.is_reply(),
+            Text::Ready(frame) | Text::AddLink(frame, _) => frame.is_reply(),
             _ => false,
         });
         // See `Queue::len`.

@@ -1073,6 +1073,26 @@ fn hints_that_wait_do_not_pile_up() {
     }
 }
 
+/// A server that offers a link again and again, while no answer can be sent, is not heard after a while.
+#[test]
+fn answers_to_offers_do_not_pile_up() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        client.sends();
+        let mut asked = 0;
+        for _ in 0..30 {
+            client.say_offer(SECOND, key(21));
+            for event in client.events() {
+                if let Event::AcceptLink { attempt, .. } = event {
+                    asked += 1;
+                    assert!(client.flow.link_made(attempt, Some(end(2)), at(5)));
+                }
+            }
+        }
+        assert_eq!(asked, MAX_LINKS + 2);
+    }
+}
+
 /// Where nothing can be sent, a link that is silent is not tested, and its timer is not due all the time.
 #[test]
 fn a_test_that_cannot_be_sent_is_not_due() {

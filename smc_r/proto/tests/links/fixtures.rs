@@ -162,7 +162,7 @@ impl Client {
     }
 
     /// An offer, with the key of the buffer in version 2.
-    pub fn offer(&mut self, port: u8, token: RToken) -> Attempt {
+    pub fn say_offer(&mut self, port: u8, token: RToken) {
         let far = end(port);
         let base = AddLink {
             reply: false,
@@ -186,6 +186,11 @@ impl Client {
         });
         let two = v2::Llc::AddLink(AddLinkV2 { base, ext });
         self.say(self.via.0, &Llc::AddLink(base), &two);
+    }
+
+    /// An offer for which the driver is asked for a link.
+    pub fn offer(&mut self, port: u8, token: RToken) -> Attempt {
+        self.say_offer(port, token);
         let mut asked = None;
         while let Some(event) = self.flow.poll_event() {
             if let Event::AcceptLink { attempt, .. } = event {
