@@ -240,10 +240,10 @@ impl Link {
             .is_some_and(|transport| transport.state() == State::Sending)
     }
 
-    /// True if another link has its place in the group.
-    fn is_replaced(&self) -> bool {
+    /// True if the group has it, at its place.
+    fn is_there(&self) -> bool {
         let there = self.group.link(self.place);
-        there.is_some_and(|there| !core::ptr::eq(Arc::as_ptr(&there), self))
+        there.is_some_and(|there| core::ptr::eq(Arc::as_ptr(&there), self))
     }
 
     /// When a CDC message last came in, in milliseconds.
@@ -299,10 +299,10 @@ impl Upcalls for Link {
                 }
             }
             (None, number) => {
-                // What a link said before another one took its place is not about that one; that the group
-                // ends was said for all of them.
+                // What a link said that has left its place is not about who comes there; that the group ends
+                // was said for all of them.
                 let note =
-                    Cookie::note(number).filter(|note| *note == Note::Last || !self.is_replaced());
+                    Cookie::note(number).filter(|note| *note == Note::Last || self.is_there());
                 if let Some(note) = note {
                     self.group.llc_sent(self.place, note, ok);
                 }
@@ -317,8 +317,7 @@ impl Upcalls for Link {
 
     fn failed(&self) {
         // One that the group does not have, or not any more, concerns nobody but its maker.
-        let there = self.group.link(self.place);
-        if there.is_some_and(|there| core::ptr::eq(Arc::as_ptr(&there), self)) {
+        if self.is_there() {
             self.group.link_failed(self.place);
         }
     }

@@ -204,11 +204,17 @@ impl Handshake {
         let Some(link) = working_link(draft, &group, first) else {
             return Some(Contact::Refuse(Diagnosis::NO_ACTIVE_LINK));
         };
-        if draft.ring.is_none() {
-            match self.ring(&group, &link) {
+        match &mut draft.ring {
+            // It may be another link by now.
+            Some(ring) => {
+                if ring.map_for(&link).is_err() {
+                    return Some(Contact::Refuse(Diagnosis::MEMORY));
+                }
+            }
+            None => match self.ring(&group, &link) {
                 Ok(ring) => draft.ring = Some(ring),
                 Err(_) => return Some(Contact::Refuse(Diagnosis::MEMORY)),
-            }
+            },
         }
         if draft.element.is_none() {
             match self.element(&group, first, draft) {
@@ -373,7 +379,5 @@ fn working_link(draft: &mut Draft, group: &Group, first: bool) -> Option<Arc<Lin
     let link = (*seat).clone();
     draft.seat = Some(seat);
     draft.link = Some(link.clone());
-    // The ring is of the other link; the element has a key on each.
-    draft.ring = None;
     Some(link)
 }

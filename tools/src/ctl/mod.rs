@@ -100,7 +100,7 @@ pub enum Command {
     Devices,
     /// Show counters of handshakes, fallbacks and data
     Stats(watch::StatsArgs),
-    /// Show how often peers broke the protocol or went away
+    /// Show how often peers broke the protocol, went away or could not be reached
     Faults,
     /// Show events as they happen: links, link groups, fallbacks to TCP
     Events(own::EventsArgs),
