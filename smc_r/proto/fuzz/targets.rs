@@ -3,21 +3,6 @@
 //! What the fuzzer runs, each for any bytes at all. Nothing may panic, and what was understood has to
 //! survive being written and read again. The tests of the core run them over the corpus.
 
-#[path = "../tests/sim/hostile.rs"]
-mod connection;
-#[path = "../tests/rendezvous/facts.rs"]
-mod facts;
-#[path = "../tests/links/hostile.rs"]
-mod groups;
-#[path = "../tests/rendezvous/hostile.rs"]
-mod hosts;
-#[path = "../tests/sim/rng.rs"]
-pub mod rng;
-#[path = "../tests/rendezvous/talk.rs"]
-#[expect(dead_code, reason = "the tests need more of it")]
-mod talk;
-
-use rng::Rng;
 use smc_proto::{
     cdc::Cdc,
     clc::{
@@ -25,10 +10,6 @@ use smc_proto::{
         Header,
         Message,
         MAX_EMIT, //
-    },
-    handshake::{
-        crossed_decline,
-        Crossed, //
     },
     llc::{
         kind,
@@ -78,12 +59,6 @@ pub fn clc(bytes: &[u8]) {
             Err(error) => assert_eq!(Err(error), streamed),
         }
     }
-    if let Crossed::Decline(len) = crossed_decline(bytes) {
-        assert!(matches!(
-            Message::parse(&bytes[..len]),
-            Ok(Message::Decline(_))
-        ));
-    }
     let Ok(message) = whole else {
         return;
     };
@@ -124,25 +99,5 @@ pub fn llc(bytes: &[u8]) {
 
 /// What happens to a connection: calls of the application, messages of a hostile peer, completions.
 pub fn conn(bytes: &[u8]) {
-    connection::attack(Rng::scripted(bytes));
-}
-
-/// What happens to a link group with several links: messages of a hostile peer, answers of the driver.
-pub fn links(bytes: &[u8]) {
-    groups::attack(Rng::scripted(bytes));
-}
-
-/// The same with one link, and a driver that may not do its part.
-pub fn flow(bytes: &[u8]) {
-    hosts::engine(Rng::scripted(bytes));
-}
-
-/// A rendezvous with a hostile peer.
-pub fn rendezvous(bytes: &[u8]) {
-    hosts::rendezvous(Rng::scripted(bytes));
-}
-
-/// Two link groups face to face.
-pub fn two(bytes: &[u8]) {
-    hosts::two(Rng::scripted(bytes));
+    crate::hostile::attack(crate::rng::Rng::scripted(bytes));
 }

@@ -28,7 +28,7 @@ use smc_proto::{
     wire::AlertToken, //
 };
 
-use super::rng::Rng;
+use crate::rng::Rng;
 
 struct Attack {
     conn: Conn,
