@@ -947,7 +947,8 @@ impl Flow {
     }
 
     fn send_text(&mut self, link: LinkIx, text: Text, note: Option<Note>) {
-        self.sends.push(Queued { link, text, note });
+        let queued = self.sends.push(Queued { link, text, note });
+        debug_assert!(queued, "there is room: see `REPLIES_MAX`");
     }
 
     /// Replies that wait to be posted.
