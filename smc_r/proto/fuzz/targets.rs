@@ -3,6 +3,13 @@
 //! What the fuzzer runs, each for any bytes at all. Nothing may panic, and what was understood has to
 //! survive being written and read again. The tests of the core run them over the corpus.
 
+#[path = "../tests/sim/hostile.rs"]
+mod connection;
+#[path = "../tests/sim/rng.rs"]
+#[allow(clippy::should_implement_trait)] // it has no end
+pub mod rng;
+
+use rng::Rng;
 use smc_proto::{
     cdc::Cdc,
     clc::{
@@ -10,6 +17,10 @@ use smc_proto::{
         Header,
         Message,
         MAX_EMIT, //
+    },
+    handshake::{
+        crossed_decline,
+        Crossed, //
     },
     llc::{
         kind,
@@ -59,6 +70,12 @@ pub fn clc(bytes: &[u8]) {
             Err(error) => assert_eq!(Err(error), streamed),
         }
     }
+    if let Crossed::Decline(len) = crossed_decline(bytes) {
+        assert!(matches!(
+            Message::parse(&bytes[..len]),
+            Ok(Message::Decline(_))
+        ));
+    }
     let Ok(message) = whole else {
         return;
     };
@@ -99,5 +116,5 @@ pub fn llc(bytes: &[u8]) {
 
 /// What happens to a connection: calls of the application, messages of a hostile peer, completions.
 pub fn conn(bytes: &[u8]) {
-    crate::hostile::attack(crate::rng::Rng::scripted(bytes));
+    connection::attack(Rng::scripted(bytes));
 }

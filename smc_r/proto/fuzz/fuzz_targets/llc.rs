@@ -4,13 +4,4 @@
 
 #![no_main]
 
-#[path = "../../tests/sim/hostile.rs"]
-mod hostile;
-#[path = "../../tests/sim/rng.rs"]
-#[allow(dead_code)] // others use more of it
-mod rng;
-#[path = "../targets.rs"]
-#[allow(dead_code)]
-mod targets;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::llc(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| smc_proto_fuzz::llc(bytes));

@@ -2,18 +2,14 @@
 
 //! What the fuzzer starts from and has found, run once, and some damage to it.
 
-#[path = "../sim/hostile.rs"]
-mod hostile;
-#[path = "../sim/rng.rs"]
-mod rng;
 #[path = "../../fuzz/targets.rs"]
 mod targets;
 
-use rng::Rng;
 use std::{
     fs,
     path::Path, //
 };
+use targets::rng::Rng;
 
 /// Runs a target over its part of the corpus, and over each entry cut off and with wrong bytes.
 fn replay(name: &str, target: fn(&[u8])) {

@@ -28,7 +28,7 @@ use smc_proto::{
     wire::AlertToken, //
 };
 
-use crate::rng::Rng;
+use super::rng::Rng;
 
 struct Attack {
     conn: Conn,
