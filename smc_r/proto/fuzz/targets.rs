@@ -5,6 +5,8 @@
 
 #[path = "../tests/sim/hostile.rs"]
 mod connection;
+#[path = "../tests/links/hostile.rs"]
+mod groups;
 #[path = "../tests/sim/rng.rs"]
 #[allow(clippy::should_implement_trait)] // it has no end
 pub mod rng;
@@ -117,4 +119,9 @@ pub fn llc(bytes: &[u8]) {
 /// What happens to a connection: calls of the application, messages of a hostile peer, completions.
 pub fn conn(bytes: &[u8]) {
     connection::attack(Rng::scripted(bytes));
+}
+
+/// What happens to a link group with several links: messages of a hostile peer, answers of the driver.
+pub fn links(bytes: &[u8]) {
+    groups::attack(Rng::scripted(bytes));
 }

@@ -11,8 +11,8 @@ use std::{
 };
 use targets::rng::Rng;
 
-/// Runs a target over its part of the corpus, and over each entry cut off and with wrong bytes.
-fn replay(name: &str, target: fn(&[u8])) {
+/// Runs a target over its part of the corpus, and over each entry so many times cut off and with wrong bytes.
+fn replay(name: &str, target: fn(&[u8]), times: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
         .join(name);
@@ -26,7 +26,7 @@ fn replay(name: &str, target: fn(&[u8])) {
         let bytes = fs::read(path).unwrap();
         target(&bytes);
         let mut rng = Rng::new(number as u64);
-        for _ in 0..200 {
+        for _ in 0..times {
             let mut damaged = bytes.clone();
             for _ in 0..rng.size(1, 4) {
                 if let Some(place) = damaged.len().checked_sub(1) {
@@ -41,20 +41,25 @@ fn replay(name: &str, target: fn(&[u8])) {
 
 #[test]
 fn cdc() {
-    replay("cdc", targets::cdc);
+    replay("cdc", targets::cdc, 200);
 }
 
 #[test]
 fn clc() {
-    replay("clc", targets::clc);
+    replay("clc", targets::clc, 200);
 }
 
 #[test]
 fn conn() {
-    replay("conn", targets::conn);
+    replay("conn", targets::conn, 200);
+}
+
+#[test]
+fn links() {
+    replay("links", targets::links, 10);
 }
 
 #[test]
 fn llc() {
-    replay("llc", targets::llc);
+    replay("llc", targets::llc, 200);
 }

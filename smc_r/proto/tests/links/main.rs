@@ -19,3 +19,20 @@ mod random;
 mod rng;
 mod streams;
 mod world;
+
+use rng::Rng;
+
+#[test]
+fn any_messages_at_any_time() {
+    let mut reached = 0;
+    for seed in 1..1_000 {
+        match std::panic::catch_unwind(|| hostile::attack(Rng::new(seed ^ (12 << 40)))) {
+            Ok(some) => reached += some,
+            Err(cause) => {
+                eprintln!("any_messages_at_any_time failed with seed {seed}");
+                std::panic::resume_unwind(cause);
+            }
+        }
+    }
+    assert!(reached > 500, "{reached} links came into use");
+}
