@@ -5,11 +5,18 @@
 
 #[path = "../tests/sim/hostile.rs"]
 mod connection;
+#[path = "../tests/rendezvous/facts.rs"]
+mod facts;
 #[path = "../tests/links/hostile.rs"]
 mod groups;
+#[path = "../tests/rendezvous/hostile.rs"]
+mod hosts;
 #[path = "../tests/sim/rng.rs"]
 #[allow(clippy::should_implement_trait)] // it has no end
 pub mod rng;
+#[path = "../tests/rendezvous/talk.rs"]
+#[expect(dead_code, reason = "the tests need more of it")]
+mod talk;
 
 use rng::Rng;
 use smc_proto::{
@@ -124,4 +131,19 @@ pub fn conn(bytes: &[u8]) {
 /// What happens to a link group with several links: messages of a hostile peer, answers of the driver.
 pub fn links(bytes: &[u8]) {
     groups::attack(Rng::scripted(bytes));
+}
+
+/// The same with one link, and a driver that may not do its part.
+pub fn flow(bytes: &[u8]) {
+    hosts::engine(Rng::scripted(bytes));
+}
+
+/// A rendezvous with a hostile peer.
+pub fn rendezvous(bytes: &[u8]) {
+    hosts::rendezvous(Rng::scripted(bytes));
+}
+
+/// Two link groups face to face.
+pub fn two(bytes: &[u8]) {
+    hosts::two(Rng::scripted(bytes));
 }

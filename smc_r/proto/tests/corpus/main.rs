@@ -55,6 +55,11 @@ fn conn() {
 }
 
 #[test]
+fn flow() {
+    replay("flow", targets::flow, 40);
+}
+
+#[test]
 fn links() {
     replay("links", targets::links, 10);
 }
@@ -62,4 +67,14 @@ fn links() {
 #[test]
 fn llc() {
     replay("llc", targets::llc, 200);
+}
+
+#[test]
+fn rendezvous() {
+    replay("rendezvous", targets::rendezvous, 100);
+}
+
+#[test]
+fn two() {
+    replay("two", targets::two, 10);
 }

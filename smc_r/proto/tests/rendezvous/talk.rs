@@ -2,15 +2,20 @@
 
 //! Dialogues with one end of the rendezvous.
 
-use crate::facts::{
+use super::facts::{
     element,
-    end, //
+    end,
+    own_v2,
+    proposal, //
 };
 use smc_proto::{
     clc::{
         AcceptConfirm,
+        AcceptV2,
         Decline,
-        Message, //
+        Message,
+        OfferV2,
+        Proposal, //
     },
     group::Role,
     handshake::{
@@ -23,6 +28,7 @@ use smc_proto::{
     timer::Time,
     wire::{
         Diagnosis,
+        Eid,
         PeerId, //
     },
 };
@@ -213,5 +219,51 @@ pub fn local(role: Role) -> Local {
         link: end(role),
         element: element(role),
         v2: None,
+    }
+}
+
+/// An ID that both hosts have.
+pub const COMMON: &[u8] = b"LAB-EID-1";
+
+pub fn eid(name: &[u8]) -> Eid {
+    Eid::new(name).unwrap()
+}
+
+/// The client's offer of version 2.
+pub fn offer() -> OfferV2 {
+    let gid = end(Role::Client).gid;
+    own_v2(Role::Client, 2).offer(gid).unwrap()
+}
+
+/// A Proposal of both versions.
+pub fn both() -> Proposal {
+    Proposal {
+        version: 2,
+        v2: Ok(offer()),
+        ..proposal(CLIENT)
+    }
+}
+
+pub fn with_v2(v2: AcceptV2, base: AcceptConfirm) -> AcceptConfirm {
+    AcceptConfirm {
+        v2: Some(v2),
+        ..base
+    }
+}
+
+/// What the server says about version 2 on a first contact, and the client to that.
+pub fn accept() -> AcceptV2 {
+    own_v2(Role::Server, 2).accept_first(&offer(), eid(COMMON), true)
+}
+
+pub fn confirm() -> AcceptV2 {
+    let gid = end(Role::Client).gid;
+    own_v2(Role::Client, 2).confirm(&accept(), gid, true)
+}
+
+pub fn local_v2(role: Role, v2: AcceptV2) -> Local {
+    Local {
+        v2: Some(v2),
+        ..local(role)
     }
 }

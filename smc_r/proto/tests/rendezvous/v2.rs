@@ -10,12 +10,20 @@ use crate::{
         proposal, //
     },
     talk::{
+        accept,
+        both,
+        confirm,
         describe,
+        eid,
         local,
+        local_v2,
+        offer,
         wire,
+        with_v2,
         Talk,
         Todo,
         CLIENT,
+        COMMON,
         SERVER, //
     },
 };
@@ -44,7 +52,6 @@ use smc_proto::{
         Contact,
         Failure,
         LinkResult,
-        Local,
         OwnV2,
         Rendezvous,
         Server, //
@@ -73,7 +80,6 @@ use smc_proto::{
     wire::{
         ByteOrder,
         Diagnosis,
-        Eid,
         Gid,
         List,
         ParseError,
@@ -81,33 +87,6 @@ use smc_proto::{
         RKey, //
     },
 };
-
-const COMMON: &[u8] = b"LAB-EID-1";
-
-fn eid(name: &[u8]) -> Eid {
-    Eid::new(name).unwrap()
-}
-
-fn offer() -> OfferV2 {
-    let gid = end(Role::Client).gid;
-    own_v2(Role::Client, 2).offer(gid).unwrap()
-}
-
-/// A Proposal of both versions.
-fn both() -> Proposal {
-    Proposal {
-        version: 2,
-        v2: Ok(offer()),
-        ..proposal(CLIENT)
-    }
-}
-
-fn with_v2(v2: AcceptV2, base: AcceptConfirm) -> AcceptConfirm {
-    AcceptConfirm {
-        v2: Some(v2),
-        ..base
-    }
-}
 
 // Which version
 
@@ -167,22 +146,6 @@ fn server() -> Talk<Server> {
     talk.message(Message::Proposal(both()));
     assert_eq!(talk.actions(), [Todo::Do(Action::Contact)]);
     talk
-}
-
-fn accept() -> AcceptV2 {
-    own_v2(Role::Server, 2).accept_first(&offer(), eid(COMMON), true)
-}
-
-fn confirm() -> AcceptV2 {
-    let gid = end(Role::Client).gid;
-    own_v2(Role::Client, 2).confirm(&accept(), gid, true)
-}
-
-fn local_v2(role: Role, v2: AcceptV2) -> Local {
-    Local {
-        v2: Some(v2),
-        ..local(role)
-    }
 }
 
 fn server_accepted(v2: AcceptV2) -> Talk<Server> {
