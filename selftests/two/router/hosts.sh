@@ -33,7 +33,7 @@ one_card() {
 }
 
 # are_active DEVICE...: active links of this host are on those. One that is missing is looked for once a minute.
-are_active() { until_equal 120 "devices of $VM_ROLE" "$(sorted "$@")" active; }
+are_active() { until_equal 90 "devices of $VM_ROLE" "$(sorted "$@")" active; }
 sorted() { printf '%s\n' "$@" | sort | xargs; }
 active() {
 	# shellcheck disable=SC2046 # a list
