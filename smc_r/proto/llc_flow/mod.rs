@@ -907,8 +907,8 @@ impl Flow {
             };
             if let Some((message, pairs)) = built {
                 let text = match queued.text {
-                    Text::AddLink(..) | Text::Own | Text::OwnCont | Text::Hint(_) => queued.text,
-                    Text::Ready(_) | Text::Pairs => Text::Ready(message),
+                    Text::Pairs => Text::Ready(message),
+                    text => text,
                 };
                 self.yielded = Some(Queued { text, ..queued });
                 return Some(Outgoing {

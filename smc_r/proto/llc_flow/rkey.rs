@@ -168,11 +168,13 @@ impl Flow {
                 .any(|event| *event == Event::RkeyRefused(id))
     }
 
-    /// True while a message of our exchange waits to be posted. What the peer says then is no answer to it.
-    fn own_is_queued(&self) -> bool {
-        self.sends
-            .iter()
-            .any(|queued| matches!(queued.text, Text::Own | Text::OwnCont))
+    /// Our exchange, if the peer has been asked. While its message waits to be posted, what the peer says is no
+    /// answer to it.
+    fn own_asked(&self) -> Option<OwnExchange> {
+        let mut waiting = self.sends.iter();
+        let posted = !waiting.any(|queued| matches!(queued.text, Text::Own | Text::OwnCont));
+        let own = self.own.iter().next().copied();
+        own.filter(|own| posted && matches!(own.progress, Progress::Sent(_)))
     }
 
     /// Sends the request of the first exchange in line, if it is time.
@@ -339,17 +341,12 @@ impl Flow {
 
     /// The peer's answer to our CONFIRM RKEY.
     pub(super) fn handle_rkey_confirmed(&mut self, message: &ConfirmRkey, now: Time) {
-        let Some(own) = self.own.first_mut().copied() else {
+        let answered = self
+            .own_asked()
+            .filter(|own| matches!(own.kind, Kind::Confirm(_)) && own.sent == message.rtoken);
+        let Some(own) = answered else {
             return self.drop_message();
         };
-        let answered = matches!(
-            (own.kind, own.progress),
-            (Kind::Confirm(_), Progress::Sent(_))
-        ) && own.sent == message.rtoken
-            && !self.own_is_queued();
-        if !answered {
-            return self.drop_message();
-        }
         if message.negative {
             return self.own_refused(message.retry, now);
         }
@@ -361,20 +358,14 @@ impl Flow {
 
     /// The peer's answer to a continuation.
     pub(super) fn handle_continued(&mut self, at: LinkIx, message: &ConfirmRkeyCont, now: Time) {
-        let queued = self.own_is_queued();
-        let Some(own) = self.own.first_mut() else {
+        let answered = self.own_asked().is_some_and(|own| {
+            matches!(own.kind, Kind::Confirm(_))
+                && (own.via, own.left) == (at, message.left)
+                && own.left > 0
+        });
+        let Some(own) = self.own.first_mut().filter(|_| answered) else {
             return self.drop_message();
         };
-        let answered = !queued
-            && matches!(
-                (own.kind, own.progress),
-                (Kind::Confirm(_), Progress::Sent(_))
-            )
-            && (own.via, own.left) == (at, message.left)
-            && own.left > 0;
-        if !answered {
-            return self.drop_message();
-        }
         if message.negative {
             // There is no flag to say why: most likely, the links have changed since the request.
             return self.own_refused(true, now);
@@ -421,12 +412,9 @@ impl Flow {
 
     /// The peer's answer to our DELETE RKEY. An RKey that it does not know is as good as deleted.
     pub(super) fn handle_rkey_deleted(&mut self, message: &DeleteRkey, now: Time) {
-        let answered = self.own.first_mut().copied().filter(|own| {
-            matches!(
-                (own.kind, own.progress),
-                (Kind::Delete(_), Progress::Sent(_))
-            ) && message.rkeys.as_slice().first() == Some(&own.sent.rkey)
-                && !self.own_is_queued()
+        let answered = self.own_asked().filter(|own| {
+            matches!(own.kind, Kind::Delete(_))
+                && message.rkeys.as_slice().first() == Some(&own.sent.rkey)
         });
         match answered {
             Some(own) => self.finish_own(Event::RkeyDeleted(own.id), now),
@@ -436,13 +424,12 @@ impl Flow {
 
     /// The peer's answer to our DELETE RKEY, which does not say which.
     pub(super) fn rkey_deleted(&mut self, now: Time) {
-        let own = self.own.first_mut().copied();
-        let own = own.filter(|_| !self.own_is_queued());
-        match own.map(|own| (own.kind, own.progress, own.id)) {
-            Some((Kind::Delete(_), Progress::Sent(_), id)) => {
-                self.finish_own(Event::RkeyDeleted(id), now);
-            }
-            _ => self.drop_message(),
+        let answered = self
+            .own_asked()
+            .filter(|own| matches!(own.kind, Kind::Delete(_)));
+        match answered {
+            Some(own) => self.finish_own(Event::RkeyDeleted(own.id), now),
+            None => self.drop_message(),
         }
     }
 
