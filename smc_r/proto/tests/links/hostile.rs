@@ -115,25 +115,25 @@ fn token(rng: &mut Rng) -> RToken {
 }
 
 /// The peer's CONFIRM LINK. Each link has a port of its own, if all goes well.
-fn confirm(reply: bool, number: LinkNum, max_links: u8) -> Llc {
+fn confirm(number: LinkNum) -> ConfirmLink {
     let far = end(number.get().wrapping_add(9));
-    Llc::ConfirmLink(ConfirmLink {
-        reply,
+    ConfirmLink {
+        reply: false,
         no_eye_catcher: true,
         mac: far.mac,
         gid: far.gid,
         qp: far.qp,
         link: number,
         user_id: [7; 4],
-        max_links,
+        max_links: 8,
         max_connections: 30,
-    })
+    }
 }
 
 /// The peer's offer of a link.
-fn offer(number: LinkNum) -> Llc {
+fn offer(number: LinkNum) -> AddLink {
     let far = end(number.get().wrapping_add(9));
-    Llc::AddLink(AddLink {
+    AddLink {
         reply: false,
         reject: None,
         mac: far.mac,
@@ -143,7 +143,7 @@ fn offer(number: LinkNum) -> Llc {
         mtu: Some(far.mtu),
         psn: far.psn,
         layout: AddLinkLayout::Deployed,
-    })
+    }
 }
 
 /// Any message, of which many would be right at the right time: they are about the link at `place`.
@@ -155,33 +155,25 @@ fn message(rng: &mut Rng, place: u8) -> Llc {
         0..=5 => place.max(1),
         _ => place,
     };
-    let far = end(10 + place);
+    let own = LinkNum::new(place + 1).unwrap();
     let number = |rng: &mut Rng| match rng.percent(70) {
-        true => LinkNum::new(place + 1),
+        true => Some(own),
         false => LinkNum::new(rng.below(7) as u8),
     };
     match kind {
         0 | 1 => Llc::ConfirmLink(ConfirmLink {
             reply,
-            no_eye_catcher: true,
-            mac: far.mac,
-            gid: far.gid,
-            qp: far.qp,
             link: number(rng).unwrap_or(LinkNum::new(1).unwrap()),
-            user_id: [7; 4],
             max_links: rng.below(9) as u8,
             max_connections: 0,
+            ..confirm(own)
         }),
         2..=4 => Llc::AddLink(AddLink {
             reply,
             reject: (reply && rng.percent(20)).then_some(Reject::NoPath),
-            mac: far.mac,
-            gid: far.gid,
-            qp: far.qp,
             link: number(rng),
-            mtu: (!rng.percent(5)).then_some(far.mtu),
-            psn: far.psn,
-            layout: AddLinkLayout::Deployed,
+            mtu: offer(own).mtu.filter(|_| !rng.percent(5)),
+            ..offer(own)
         }),
         6 | 7 => Llc::AddLinkCont(AddLinkCont {
             reply,
@@ -471,7 +463,7 @@ impl Attack {
 
     /// What a server goes on with after this reply to its offer.
     fn sequel(&self, link: LinkIx, message: &[u8]) -> Option<(LinkIx, Llc)> {
-        let confirm = |number| Some((self.newest, confirm(false, number, 8)));
+        let confirm = |number| Some((self.newest, Llc::ConfirmLink(confirm(number))));
         let keys = |number, left| {
             let keys = AddLinkCont {
                 reply: false,
@@ -507,7 +499,7 @@ impl Attack {
         } else if self.flow.role() == Role::Client {
             let number = (2..=8).find(|number| !self.links.contains_key(&(number - 1)));
             if let Some(number) = number.and_then(|number| LinkNum::new(number as u8)) {
-                let bytes = self.bytes(&offer(number));
+                let bytes = self.bytes(&Llc::AddLink(offer(number)));
                 self.hear(LinkIx::FIRST, &bytes);
             }
         }
@@ -849,8 +841,11 @@ impl Attack {
         }
         let reply = self.flow.role() == Role::Server;
         let max_links = self.rng.pick(&[8, 3, 2, 1]);
-        let confirm = confirm(reply, LinkNum::new(1).unwrap(), max_links);
-        let bytes = self.bytes(&confirm);
+        let bytes = self.bytes(&Llc::ConfirmLink(ConfirmLink {
+            reply,
+            max_links,
+            ..confirm(LinkNum::new(1).unwrap())
+        }));
         self.hear(LinkIx::FIRST, &bytes);
     }
 
