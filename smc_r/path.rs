@@ -188,12 +188,11 @@ fn address(gid: Gid) -> IpAddr {
 /// Version 2: whether the peer's port is on the same link as ours, or behind a gateway. Process
 /// context.
 pub(crate) fn is_direct(path: &Path, peer: Gid) -> Result<bool, Diagnosis> {
-    let way = way(path, peer).and_then(|way| match way.hop {
-        Hop::Direct => Ok(way),
-        Hop::Gateway(_) => way_by_gateway(path, peer),
-    });
-    way.map(|way| way.hop == Hop::Direct)
-        .map_err(|_| Diagnosis::NO_ROUTE)
+    let way = way(path, peer).map_err(|_| Diagnosis::NO_ROUTE)?;
+    if let Hop::Gateway(_) = way.hop {
+        way_by_gateway(path, peer).map_err(|_| Diagnosis::NO_ROUTE)?;
+    }
+    Ok(way.hop == Hop::Direct)
 }
 
 /// Version 2: the Ethernet address of the gateway to the peer's port, which devices do not find by
