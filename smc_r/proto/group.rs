@@ -328,8 +328,8 @@ pub enum Claim {
     /// The element was free and now belongs to the new connection.
     New(PeerElement),
     /// Another connection used the element. The peer must have ended that one, or it would not
-    /// name its element again: the driver aborts it at once, without another write to the buffer
-    /// and *without* releasing the element, which now belongs to the new connection.
+    /// name its element again: the driver aborts it at once, without another write to the buffer.
+    /// The element belongs to the new connection, too: it is released when both are through.
     TakenOver(PeerElement),
 }
 

@@ -2,13 +2,15 @@
 
 //! Messages that come before the connection is set up here, which the peer may think it is.
 
+use super::overtaken::with_flags_of;
 use crate::{
     cdc::Cdc,
     group::LinkIx, //
 };
 
-/// What has to be kept of them: the latest, since each carries the whole state; and a failover validation that is
-/// ahead of what has come, since only [`Conn::handle_cdc`](super::Conn::handle_cdc) finds out whether that comes.
+/// What has to be kept of them: the latest, since each carries the whole state, with the flags that another one alone
+/// has for the same place; and a failover validation that is ahead of what has come, since only
+/// [`Conn::handle_cdc`](super::Conn::handle_cdc) finds out whether that comes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Early {
     validation: Option<(LinkIx, Cdc)>,
@@ -34,12 +36,11 @@ impl Early {
         self.validation = self
             .validation
             .filter(|(_, validation)| validation.seq != cdc.seq);
-        if self
-            .latest
-            .is_none_or(|(_, latest)| cdc.supersedes(&latest))
-        {
-            self.latest = Some((link, *cdc));
-        }
+        self.latest = Some(match self.latest {
+            Some((link, latest)) if !cdc.supersedes(&latest) => (link, with_flags_of(latest, cdc)),
+            Some((_, latest)) => (link, with_flags_of(*cdc, &latest)),
+            None => (link, *cdc),
+        });
     }
 
     /// What is kept, in the order in which it has to be handled.

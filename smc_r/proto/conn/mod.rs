@@ -108,7 +108,8 @@ pub struct Params {
     pub base: u32,
     /// Token that the peer gave out for this connection.
     pub peer_token: AlertToken,
-    /// Most bytes of one transmit; 0 for no limit beyond the one derived from the rings.
+    /// Most bytes of one transmit, but for what is repeated after a failover; 0 for no limit beyond the one derived
+    /// from the rings.
     pub max_transmit: u32,
 }
 

@@ -96,14 +96,15 @@ impl Awaited {
     }
 }
 
-/// Adds to `cdc` what is said about the same place of the stream in `other` alone. Apart from that
-/// each message carries the whole state.
-fn take_over(cdc: &mut Cdc, other: &Cdc) {
+/// `cdc` with what is said about the same place of the stream in `other` alone. Apart from that each message
+/// carries the whole state.
+pub(super) fn with_flags_of(mut cdc: Cdc, other: &Cdc) -> Cdc {
     if other.prod == cdc.prod {
         cdc.prod_flags.urgent_present |= other.prod_flags.urgent_present;
         cdc.prod_flags.urgent_pending |= other.prod_flags.urgent_pending;
     }
     cdc.prod_flags.update_requested |= other.prod_flags.update_requested;
+    cdc
 }
 
 impl Conn {
@@ -125,22 +126,20 @@ impl Conn {
     /// A message has come over `link`. It is kept if some that were sent before it are to come; else what
     /// it does not say itself is added, so that it can be taken. Asked only while some are awaited, which is rare.
     #[inline(never)]
-    pub(super) fn put_in_order(&mut self, link: LinkIx, mut cdc: Cdc) -> Option<Cdc> {
+    pub(super) fn put_in_order(&mut self, link: LinkIx, cdc: Cdc) -> Option<Cdc> {
         self.awaited.remove(link, cdc.seq);
         if !self.awaited.precedes(cdc.seq) {
             // The urgent byte that a held message tells of must not be read without its mark.
-            if let Some(held) = &self.held {
-                take_over(&mut cdc, held);
-            }
-            return Some(cdc);
+            return Some(match &self.held {
+                Some(held) => with_flags_of(cdc, held),
+                None => cdc,
+            });
         }
-        if let Some(mut held) = self.held {
-            if is_before(cdc.seq, held.seq) {
-                core::mem::swap(&mut cdc, &mut held);
-            }
-            take_over(&mut cdc, &held);
-        }
-        self.held = Some(cdc);
+        self.held = Some(match self.held {
+            Some(held) if is_before(cdc.seq, held.seq) => with_flags_of(held, &cdc),
+            Some(held) => with_flags_of(cdc, &held),
+            None => cdc,
+        });
         None
     }
 

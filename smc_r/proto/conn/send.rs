@@ -405,7 +405,8 @@ impl Conn {
         due.then_some(Plan { data, fin })
     }
 
-    /// Bytes that may be written now: there, inside the peer's window, not behind urgent data.
+    /// Bytes that may be written now: there, inside the peer's window, not behind urgent data. What was written over a
+    /// link that failed goes out whole, see [`Self::is_data_due`]; there was room for it.
     fn ready_data(&self) -> u32 {
         if self.tx.stall.is_some() || self.rx_fin >= Fin::Closed {
             return 0;
@@ -414,15 +415,22 @@ impl Conn {
             Some(mark) => mark.min(self.committed.total),
             None => self.committed.total,
         };
+        let repeated = amount(self.tx.written.total, self.tx.furthest.min(end));
         amount(self.tx.written.total, end)
             .min(self.window())
             .min(self.chunk)
+            .max(repeated)
     }
 
     /// Whether `ready` bytes are worth a transmit now.
     fn is_data_due(&self, ready: u32, busy: bool) -> bool {
         if ready == 0 {
             return false;
+        }
+        if self.tx.written.total < self.tx.furthest {
+            // Until this is written again, a message would name a place behind one that was named before. Linux
+            // takes that for data where the place is in the first round of the element, or in its last one.
+            return true;
         }
         if self.tx.next_mark().is_some() || self.want > self.tx.sent || ready >= self.worth {
             return true;

@@ -148,6 +148,11 @@ impl Keys {
         }
     }
 
+    /// True if we have said all, and the peer has the last word.
+    fn is_said(&self) -> bool {
+        self.left == Some(0) && !self.our_turn
+    }
+
     /// True if both sides have said all.
     fn is_complete(&self) -> bool {
         self.left == Some(0) && self.peer_left == Some(0)
@@ -705,12 +710,19 @@ impl Flow {
         peers: &mut PeerTable<'_>,
         now: Time,
     ) {
-        let Some(mut change) = self
-            .change
-            .filter(|change| change.via == at && matches!(change.step, Step::Add(Adding::Offer)))
-        else {
+        let Some(mut change) = self.change.filter(|change| change.via == at) else {
             return self.drop_message();
         };
+        match change.step {
+            Step::Add(Adding::Offer) => {}
+            // A client of Linux that has accepted the link waits 2 s for what follows, and then takes that back.
+            Step::Add(Adding::Connect | Adding::Keys(_) | Adding::Confirm)
+                if message.reject.is_some() && message.link == Some(change.number) =>
+            {
+                return self.abort_add(DeleteReason::PATH_LOST, now);
+            }
+            _ => return self.drop_message(),
+        }
         let Some(link) = change.link else {
             return self.drop_message();
         };
@@ -791,7 +803,8 @@ impl Flow {
         else {
             return self.drop_message();
         };
-        let expected = keys.peer_left.is_none_or(|left| left == message.left);
+        // Linux begins with its connections, and ends with the buffers that they have by then: there may be fewer.
+        let expected = keys.peer_left.is_none_or(|left| message.left <= left);
         if message.link != change.number || !expected {
             return self.violation(at, now);
         }
@@ -889,6 +902,8 @@ impl Flow {
         };
         match change.step {
             Step::Add(Adding::Confirm) => {}
+            // The server has no more keys, although it said so.
+            Step::Add(Adding::Keys(keys)) if !message.reply && keys.is_said() => {}
             // Before it is time.
             Step::Add(_) if !message.reply => {
                 return self.abort_add(DeleteReason::PROTOCOL, now);

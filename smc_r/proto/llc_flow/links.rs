@@ -450,10 +450,7 @@ impl Flow {
         if !self.is_server() {
             // It does not know the link that we asked it to delete.
             if reason == DeleteReason::NO_SUCH_LINK && self.fulfil(number) {
-                let leaving = self.by_number(number).filter(|link| self.is_leaving(*link));
-                if let Some(link) = leaving {
-                    self.remove_link(link);
-                }
+                self.forget_leaving(number);
                 return self.go_on(now);
             }
             return self.drop_message();
@@ -462,6 +459,13 @@ impl Flow {
         match change.map(|change| (change, change.step)) {
             Some((change, Step::Delete(reason))) => self.finish_delete(change, reason, now),
             _ => self.drop_message(),
+        }
+    }
+
+    /// Client: nobody else is going to end a link that is gone already.
+    fn forget_leaving(&mut self, number: LinkNum) {
+        if let Some(link) = self.by_number(number).filter(|link| self.is_leaving(*link)) {
+            self.remove_link(link);
         }
     }
 
@@ -665,8 +669,9 @@ impl Flow {
                     return;
                 }
             } else {
-                // The server may not know it, or keep it.
+                // The server may not know it, or keep it. What is left of it here must not keep its place for ever.
                 self.fulfil(ask.wish.number);
+                self.forget_leaving(ask.wish.number);
                 dropped = true;
             }
         }

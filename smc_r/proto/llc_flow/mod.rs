@@ -668,14 +668,16 @@ impl Flow {
     }
 
     /// The link for a connection's next writes: of those that connections may use, the one with the
-    /// least load. The asymmetric link is as good as any.
-    pub fn choose_link(&self, load: impl Fn(LinkIx) -> u32) -> Option<LinkIx> {
+    /// least load; one without a load is out of the question. The asymmetric link is as good as any.
+    pub fn choose_link(&self, load: impl Fn(LinkIx) -> Option<u32>) -> Option<LinkIx> {
         if !self.is_usable() {
             return None;
         }
         // Those that are about to go are better than none.
         self.active()
-            .min_by_key(|link| (self.is_doomed(*link), load(*link)))
+            .filter_map(|link| Some((self.is_doomed(link), load(link)?, link)))
+            .min_by_key(|(is_doomed, load, _)| (*is_doomed, *load))
+            .map(|(.., link)| link)
     }
 
     /// From which link to which a connection should move, so that the load is spread evenly: none

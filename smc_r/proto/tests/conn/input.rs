@@ -562,6 +562,37 @@ fn messages_that_come_early() {
     }
 }
 
+/// What only the first of two says about a place is kept when the other one stands for both.
+#[test]
+fn urgent_data_that_comes_early() {
+    let mut rig = Rig::new(64, 0);
+    rig.produced = 10;
+    let marked = Cdc {
+        prod_flags: ProdFlags {
+            urgent_present: true,
+            urgent_pending: true,
+            ..ProdFlags::default()
+        },
+        ..rig.message()
+    };
+    rig.state.done = true;
+    let ended = rig.message();
+    for messages in [[marked, ended], [ended, marked]] {
+        let mut early = Early::default();
+        messages
+            .iter()
+            .for_each(|message| early.keep(LinkIx::FIRST, message));
+        let mut rig = Rig::new(64, 0);
+        let mut urgent = false;
+        for (_, message) in early.into_messages() {
+            urgent |= rig.handle(&message).urgent;
+        }
+        assert!(urgent && rig.conn.urgent_ready());
+        assert_eq!(rig.conn.readable(), 9);
+        assert!(rig.conn.read_shut());
+    }
+}
+
 /// As many links as there can be fail: all of their messages are waited for, in any order.
 #[test]
 fn all_links_fail() {
@@ -740,6 +771,47 @@ fn reports_that_may_be_lost_are_asked_for() {
     rig.send(16384);
     let total: u32 = rig.posts().iter().map(|t| t.data_len()).sum();
     assert_eq!(total, 16384);
+}
+
+/// A place of the stream by a cursor, as long as its round is not over.
+fn total(cursor: RawCursor, size: u32) -> u64 {
+    u64::from(cursor.wrap) * u64::from(size) + u64::from(cursor.count)
+}
+
+#[test]
+fn no_message_names_a_place_behind_one_that_was_named() {
+    // Little data beyond the end of the first round, which would wait for the completion of what opens the link; and
+    // more of it than one transmit has otherwise.
+    for (size, first, lost) in [
+        (16384, 16000, vec![500]),
+        (524_288, 500_000, vec![200_000, 200_000]),
+    ] {
+        let mut rig = Rig::new(size, 0);
+        rig.send(first);
+        for post in rig.posts() {
+            let _ = rig.sent(&post);
+        }
+        let _ = rig.took(first);
+        let mut named = 0;
+        for n in &lost {
+            rig.send(*n);
+            for post in rig.posts() {
+                named = total(post.cdc.prod, size);
+            }
+        }
+        let all = u64::from(first) + lost.iter().map(|n| u64::from(*n)).sum::<u64>();
+        assert_eq!(named, all);
+        // More that is to be sent changes nothing about that.
+        rig.send(3);
+        let _ = rig.conn.handle_failover();
+        let posts = rig.posts();
+        let [opens, again, ..] = posts.as_slice() else {
+            panic!("{posts:?}");
+        };
+        assert!(opens.cdc.prod_flags.failover);
+        assert!(total(again.cdc.prod, size) >= named, "{again:?}");
+        assert_eq!(again.writes()[0].from, first % size);
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ use smc_proto::{
         LinkRToken,
         Llc,
         RTokenPair,
+        Reject,
         TestLink, //
     },
     llc_flow::{
@@ -236,10 +237,10 @@ fn offered() -> (Server, LinkIx, AddLink) {
 }
 
 /// "Number of RMBs provided doesn't match count given": "Protocol error. Treat as if detected link outage." That is
-/// the link over which the keys come; the new one goes with it.
+/// the link over which the keys come; the new one goes with it. Fewer of them do match, see below.
 #[test]
 fn a_continuation_of_add_link_that_is_wrong_costs_its_link() {
-    for (link, left) in [(3, 2), (3, 0), (3, 3), (2, 1), (4, 1)] {
+    for (link, left) in [(3, 2), (3, 3), (2, 1), (4, 1)] {
         let (mut client, new) = accepted();
         client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 3)).emit());
         assert_eq!(said(&mut client.flow).len(), 1);
@@ -264,6 +265,64 @@ fn a_continuation_of_add_link_that_is_wrong_costs_its_link() {
         // One after the other.
         server.receive(place(1), Llc::DeleteLink(done(1)));
         assert_eq!(deletions(&mut server.flow), [(1, 3, LOST)]);
+    }
+}
+
+/// Linux counts connections that have no buffer yet. That there are no more keys, it says by a zero if something is left
+/// to be said; otherwise it goes on to CONFIRM LINK.
+#[test]
+fn fewer_keys_than_the_first_continuation_of_add_link_said() {
+    for says_so in [true, false] {
+        let (mut client, new) = accepted();
+        client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 3)).emit());
+        assert_eq!(said(&mut client.flow).len(), 1);
+        if says_so {
+            client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 0)).emit());
+            assert_eq!(said(&mut client.flow).len(), 1);
+        }
+        let (request, _) = confirmations(false)[0];
+        client.receive(new, &Llc::ConfirmLink(request).emit());
+        confirmed_or_not(&mut client.flow, new, true);
+    }
+
+    let (mut server, new, offer) = offered();
+    server.keys(LinkIx::FIRST, offer, 3);
+    assert_eq!(said(&mut server.flow).len(), 1);
+    server.keys(LinkIx::FIRST, offer, 0);
+    let (reply, _) = confirmations(true)[0];
+    server.receive(new, Llc::ConfirmLink(reply));
+    confirmed_or_not(&mut server.flow, new, true);
+}
+
+/// A client of Linux accepts a link, waits for what follows, and takes its word back when that is late. The link goes,
+/// and nothing else; before it has accepted it, that is an ordinary no, see `edges`.
+#[test]
+fn a_client_that_takes_its_word_back() {
+    for keys_are_under_way in [false, true] {
+        let mut server = Server::new();
+        server.join(2, SECOND);
+        server.now = LATER;
+        let (new, offer) = server.offer(3);
+        server.accept(LinkIx::FIRST, offer, THIRD);
+        if keys_are_under_way {
+            server.connect();
+        }
+        let no = AddLink {
+            reply: true,
+            reject: Some(Reject::NoPath),
+            ..offer
+        };
+        // That of a former link comes too late.
+        let link = Some(number(2));
+        server.receive(LinkIx::FIRST, Llc::AddLink(AddLink { link, ..no }));
+        assert_eq!(
+            events(&mut server.flow).len(),
+            usize::from(!keys_are_under_way)
+        );
+        server.receive(LinkIx::FIRST, Llc::AddLink(no));
+        assert_eq!(deletions(&mut server.flow), [(0, 3, LOST)]);
+        assert!(events(&mut server.flow).contains(&Event::LinkGone(new)));
+        assert_eq!(up(&server.flow), [0, 1]);
     }
 }
 

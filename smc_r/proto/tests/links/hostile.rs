@@ -535,7 +535,7 @@ impl Attack {
         if self.rng.percent(10) && std::mem::take(&mut self.first) {
             return self.flow.remove_connection(self.time());
         }
-        let Some(link) = self.flow.choose_link(|_| 0) else {
+        let Some(link) = self.flow.choose_link(|_| Some(0)) else {
             return;
         };
         assert_eq!(self.links.get(&link.get()), Some(&Known::Up));
@@ -817,7 +817,7 @@ impl Attack {
         assert!(self.flow.find_link(&far).is_none_or(up));
         assert!(self.flow.find_port(far.mac, far.gid).is_none_or(up));
         if self.flow.redundancy() != Redundancy::None {
-            assert!(self.flow.choose_link(|_| 0).is_some_and(up));
+            assert!(self.flow.choose_link(|_| Some(0)).is_some_and(up));
         }
         assert!(self.flow.is_usable() <= (self.started && !self.down));
         assert_eq!(self.flow.is_over(), self.down || self.released);

@@ -653,7 +653,10 @@ impl Peer {
         let flags = if self.role == Role::Client { REPLY } else { 0 };
         let mut bytes = message(ADD_LINK_CONT, flags);
         bytes[4] = self.link(new).map_or(0, |link| link.number);
-        bytes[5] = own.len() as u8;
+        // What Linux counts are connections, here one whose buffer is still to be made; it says so when it has no more
+        // buffers. A client of it that is asked for more then gives up the link.
+        let unmade = self.stack == Stack::Linux && self.role == Role::Server && !own.is_empty();
+        bytes[5] = own.len() as u8 + u8::from(unmade);
         for at in [8, 24] {
             if let Some(id) = own.pop_front() {
                 bytes[at..at + 4].copy_from_slice(&key(via, id)[..4]);

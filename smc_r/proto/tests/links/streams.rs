@@ -213,7 +213,9 @@ impl World {
             stream.next = stream.next.filter(|next| *next != link);
             if stream.link == Some(link) {
                 stream.link = None;
-                let next = self.hosts[h].flow.choose_link(self.load(h));
+                let next = self.hosts[h]
+                    .flow
+                    .choose_link(|link| Some(self.load(h)(link)));
                 assert!(next.is_some() || !self.hosts[h].flow.is_usable());
                 self.move_stream(h, number, next);
             }
