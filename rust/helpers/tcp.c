@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/cgroup.h>
 #include <linux/etherdevice.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
@@ -575,17 +576,40 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 	}
 }
 
+/* A sock that a kernel thread made belongs to the control group that `from` belongs to. */
+static void kapi_inherit_cgroup(struct sock *to, struct sock *from)
+{
+#ifdef CONFIG_SOCK_CGROUP_DATA
+	struct cgroup *old = sock_cgroup_ptr(&to->sk_cgrp_data);
+	struct cgroup *new = sock_cgroup_ptr(&from->sk_cgrp_data);
+
+	cgroup_get(new);
+	cgroup_bpf_get(new);
+	to->sk_cgrp_data = from->sk_cgrp_data;
+	cgroup_bpf_put(old);
+	cgroup_put(old);
+#endif
+}
+
+/* So does a TCP sock that was accepted by a kernel thread to the user who listens. */
+__rust_helper void rust_helper_sk_copy_uid(struct sock *to, const struct sock *from)
+{
+	WRITE_ONCE(to->sk_uid, sk_uid(from));
+}
+
 /*
- * The same for a sock that is not locked, and for a child its security label. The listener of a
- * child may be locked, by the caller.
+ * The same for a sock that is not locked, and for a child its security label and control group. The
+ * listener of a child may be locked, by the caller.
  */
 __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
 					       bool lowat, bool child)
 {
 	lock_sock_nested(to, child ? SINGLE_DEPTH_NESTING : 0);
 	/* What TCP has given to the inner one: that of the listener, and who the peer is. */
-	if (child)
+	if (child) {
 		security_sk_clone(from, to);
+		kapi_inherit_cgroup(to, from);
+	}
 	rust_helper_sk_copy_options_locked(to, from, buffers, lowat, child);
 	release_sock(to);
 }
@@ -811,9 +835,11 @@ __rust_helper bool rust_helper_tcp_saves_syn(const struct sock *sk)
 	return tcp_sk(sk)->save_syn;
 }
 
+/* The user may have asked for more of it. */
 __rust_helper void rust_helper_tcp_save_syn(struct sock *sk)
 {
-	tcp_sk(sk)->save_syn = 1;
+	if (!tcp_sk(sk)->save_syn)
+		tcp_sk(sk)->save_syn = 1;
 }
 
 __rust_helper void rust_helper_tcp_forget_syn(struct sock *sk)

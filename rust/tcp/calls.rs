@@ -163,6 +163,8 @@ impl TcpSocket {
         // SAFETY: The socket is new and ours; it is a child of this one.
         let child = unsafe { Self::adopt(sock, &self.inner().saved) }?;
         let sk = child.sk();
+        // SAFETY: Both socks exist.
+        unsafe { bindings::sk_copy_uid(sk, self.sk()) };
         // SAFETY: The sock exists.
         unsafe { bindings::lock_sock(sk) };
         child.inner().option.accepted(sk, &self.inner().option);
@@ -422,15 +424,17 @@ impl TcpSocket {
         unsafe { Net::from_ptr(bindings::sock_net(self.sk())) }
     }
 
-    /// Has the next connect offer the registered TCP option on its SYN.
+    /// Has the next connect offer the registered TCP option on its SYN, or not, whatever a former one did.
     ///
-    /// `ENODEV` if no option is registered.
-    pub fn offer_option(&self) -> Result {
-        option::prepare(self.net())?;
+    /// `ENODEV` if it is to, and no option is registered.
+    pub fn offer_option(&self, yes: bool) -> Result {
+        if yes {
+            option::prepare(self.net())?;
+        }
         let sk = self.sk();
         // SAFETY: The sock exists.
         unsafe { bindings::lock_sock(sk) };
-        self.inner().option.offer(sk);
+        self.inner().option.offer(sk, yes);
         // SAFETY: Locked above.
         unsafe { bindings::release_sock(sk) };
         Ok(())

@@ -177,13 +177,13 @@ impl OptionState {
         })
     }
 
-    /// The next connect is to offer the option. The sock is locked.
-    pub(super) fn offer(&self, sk: *mut bindings::sock) {
+    /// The next connect is to offer the option, or not. The sock is locked.
+    pub(super) fn offer(&self, sk: *mut bindings::sock, yes: bool) {
         self.negotiated.store(false, Ordering::Relaxed);
         self.offered.store(false, Ordering::Relaxed);
-        self.offer.store(true, Ordering::Relaxed);
+        self.offer.store(yes, Ordering::Relaxed);
         // SAFETY: The sock is locked. Without effect unless native.
-        unsafe { bindings::tcp_option_native_set(sk, true) };
+        unsafe { bindings::tcp_option_native_set(sk, yes) };
     }
 
     /// The SYN has been sent: look at the answer. The sock is locked.

@@ -176,6 +176,8 @@ impl Handshake {
         self.tells_first();
         sk.set_state(sk_state::ACTIVE);
         sk.set_phase(Phase::Fallback);
+        // Until just now as well; who sets one from here on finds that it goes to TCP, too.
+        self.tcp.inherit_from(sk, Stage::All);
         self.finished(true);
     }
 

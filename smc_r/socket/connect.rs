@@ -23,7 +23,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{close, falls_back, InnerEvents, News, Phase, SmcSocket};
+use super::{close, falls_back, with_error_of, InnerEvents, News, Phase, SmcSocket};
 use crate::{handshake::Handshake, peers::Key, stats::Side};
 
 /// `bind(2)`.
@@ -97,7 +97,7 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
     } else {
         plain(sk, Diagnosis::SOCKET_OPTION)?
     };
-    match tcp.connect(addr) {
+    match with_error_of(sk, &tcp, || tcp.connect(addr)) {
         Ok(Connect::Done) => return Ok(()),
         Ok(Connect::InProgress) if flags.nonblock => return Err(EINPROGRESS),
         Ok(Connect::InProgress) => {}
@@ -109,7 +109,7 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
         (tcp.state() != tcp_state::SYN_SENT).then_some(())
     })
     .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
-    if let Err(error) = tcp.take_err() {
+    if let Err(error) = with_error_of(sk, &tcp, || tcp.take_err()) {
         // The program may connect again.
         let _ = tcp.disconnect();
         return Err(error);
@@ -136,9 +136,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
         None
     };
     let offered = refusal.is_none() && sk.ns.offers_smc();
-    if offered {
-        tcp.offer_option()?;
-    }
+    tcp.offer_option(offered)?;
     sk.forget_news();
     // From here on the rendezvous sees what happens to the TCP connection, its failure included.
     let handshake = Handshake::client(sk.into(), tcp.clone(), offered, refusal)?;
@@ -166,6 +164,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
 /// Makes a socket that has not been connected plain TCP for good. Socket lock held.
 pub(super) fn plain(sk: &Sk<SmcSocket>, reason: Diagnosis) -> Result<Arc<TcpSocket>> {
     let tcp = sk.tcp()?;
+    tcp.offer_option(false)?;
     tcp.inherit_from(sk, Stage::All);
     falls_back(sk, reason, None);
     sk.ns.fell_back(sk.net(), Side::Client, reason, None, None);

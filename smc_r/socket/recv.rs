@@ -85,7 +85,8 @@ pub(super) fn plain_has_news(sk: &Sk<SmcSocket>, tcp: &TcpSocket) -> bool {
         return true;
     };
     match crossed_decline(start.get(..seen).unwrap_or(&[])) {
-        Crossed::NeedMore => false,
+        // Urgent data is in the way, as none of a Decline is.
+        Crossed::NeedMore => seen < queued,
         Crossed::Decline(len) => queued > len,
         Crossed::No => true,
     }
@@ -106,7 +107,7 @@ fn peek_start(sk: &Sk<SmcSocket>, tcp: &TcpSocket, start: &mut [u8]) -> Result<u
 fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> Result {
     let mut lock = sk.lock();
     let mut timeo = sk.rcvtimeo(nonblock);
-    let mut seen = 0;
+    let mut queued = 0;
     if sk.peek_off().is_some() {
         // What is looked at here is nothing that the program peeks at.
         tcp.set_peek_off(-1)?;
@@ -115,12 +116,13 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
         // Nothing has come, or not enough to tell.
         lock.wait_until(&mut timeo, |_| {
             let ended = tcp.err() != 0 || tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
-            (ended || tcp.inq() as usize > seen).then_some(())
+            (ended || tcp.inq() as usize > queued).then_some(())
         })?;
+        queued = tcp.inq() as usize;
         let mut start = [0; 64];
-        seen = match tcp.peek(&mut start) {
+        let seen = match tcp.peek(&mut start) {
             Ok(seen) => seen,
-            Err(error) if error == EAGAIN => continue,
+            Err(error) if error == EAGAIN => 0,
             // This was the only call to which TCP tells it.
             Err(error) => {
                 sk.may_cross.store(0, Relaxed);
@@ -129,7 +131,8 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
         };
         let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
         match crossed_decline(start.get(..seen).unwrap_or(&[])) {
-            Crossed::NeedMore if seen != 0 && !ended => continue,
+            // Where not all can be looked at, the next byte is urgent, as none of a Decline is.
+            Crossed::NeedMore if seen >= queued && !ended => continue,
             Crossed::Decline(len) => {
                 if let Some(sink) = start.get_mut(..len) {
                     tcp.recv(sink)?;

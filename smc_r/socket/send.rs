@@ -60,7 +60,7 @@ fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         }
         connect::plain(sk, Diagnosis::SOCKET_OPTION)?
     };
-    tcp.forward_send(message)
+    with_error_of(sk, &tcp, || tcp.forward_send(message))
 }
 
 /// The error of a send that cannot be, with the signal that goes with it.

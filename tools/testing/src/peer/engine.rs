@@ -88,6 +88,8 @@ pub struct Connection {
     acked: u32,
     /// Bytes from there on, those sent and those that are not.
     queue: VecDeque<u8>,
+    /// Sequence number behind the last urgent byte.
+    urgent: Option<u32>,
     /// How many of them were sent.
     sent: usize,
     /// FIN: wanted, and sent.
@@ -127,6 +129,7 @@ impl Connection {
             connected: false,
             acked,
             queue: VecDeque::new(),
+            urgent: None,
             sent: 0,
             fin: (false, false),
             fin_acked: false,
@@ -373,6 +376,11 @@ impl Connection {
                     self.queue.extend(bytes);
                     true
                 }
+                Step::Urgent(bytes) => {
+                    self.queue.extend(bytes);
+                    self.urgent = Some(self.acked.wrapping_add(self.queue.len() as u32));
+                    true
+                }
                 Step::Send(bytes, Some(pause)) => {
                     // Each byte leaves alone, so it has to leave before the next one comes.
                     if self.sent == self.queue.len() {
@@ -417,7 +425,7 @@ impl Connection {
         // that nothing stays behind there.
         let waits = !matches!(
             self.script.get(self.step),
-            Some(Step::Send(..) | Step::Sleep(_))
+            Some(Step::Send(..) | Step::Urgent(_) | Step::Sleep(_))
         );
         if self.peer_fin && self.phase == Phase::Established && waits && self.queue.is_empty() {
             self.fin.0 = true;
@@ -452,6 +460,9 @@ impl Connection {
     fn data_segment(&self, from: usize) -> Segment {
         let mut segment = self.segment(self.acked.wrapping_add(from as u32));
         segment.data = self.queue.iter().skip(from).take(MSS).copied().collect();
+        let behind = |end: u32| u16::try_from(end.wrapping_sub(segment.seq)).ok();
+        let is_here = |end: &u16| (1..=segment.data.len()).contains(&usize::from(*end));
+        segment.urgent = self.urgent.and_then(behind).filter(is_here);
         segment
     }
 

@@ -41,6 +41,8 @@ pub struct Segment {
     pub fin: bool,
     /// RST.
     pub rst: bool,
+    /// Urgent data ends behind so many bytes.
+    pub urgent: Option<u16>,
     /// Window.
     pub window: u16,
     /// The SMC option is there.
@@ -137,6 +139,7 @@ pub fn parse(bytes: &[u8], ip: [u8; 4]) -> Option<Frame> {
                 syn: tcp.syn(),
                 fin: tcp.fin(),
                 rst: tcp.rst(),
+                urgent: tcp.urg().then(|| tcp.urgent_at()),
                 window: tcp.window_len(),
                 smc: has_smc_option(tcp.options()),
                 data: tcp.payload().to_vec(),
@@ -218,6 +221,8 @@ pub fn tcp(from: &End, to: &End, segment: &Segment) -> Vec<u8> {
     tcp.set_fin(segment.fin);
     tcp.set_rst(segment.rst);
     tcp.set_psh(!segment.data.is_empty());
+    tcp.set_urg(segment.urgent.is_some());
+    tcp.set_urgent_at(segment.urgent.unwrap_or(0));
     tcp.set_window_len(segment.window);
     tcp.options_mut().copy_from_slice(&options);
     tcp.payload_mut()[..segment.data.len()].copy_from_slice(&segment.data);
@@ -259,6 +264,7 @@ mod tests {
             Segment {
                 fin: true,
                 ack: Some(9),
+                urgent: Some(4),
                 data: b"data".to_vec(),
                 ..Segment::default()
             },

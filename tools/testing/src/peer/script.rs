@@ -7,6 +7,7 @@
 //! | Step | Meaning |
 //! |---|---|
 //! | `hex:BYTES`, `text:WORDS` | sends these bytes |
+//! | `urgent:WORDS` | sends these bytes, the last one as urgent data |
 //! | `proposal`, `accept`, `confirm` | sends such a message, version 1 |
 //! | `decline`, `decline:CODE`, `decline2` | sends a decline of version 1 or 2 |
 //! | `random:N`, `zero:N` | sends so many bytes |
@@ -29,6 +30,8 @@ use std::time::Duration;
 pub enum Step {
     /// Send bytes, with a pause after each if there is one.
     Send(Vec<u8>, Option<Duration>),
+    /// Send bytes, the last of which is urgent.
+    Urgent(Vec<u8>),
     /// Wait for a CLC message; without a kind, for any.
     WaitMessage(Option<String>),
     /// Wait until so many bytes have come that are not CLC.
@@ -107,6 +110,12 @@ pub const MODES: &[(&str, &str, &str, &str)] = &[
         "wait:proposal,accept,wait:confirm,decline,text:hello",
         "a decline at the last moment, then data",
     ),
+    (
+        "decline-urgent",
+        "proposal,wait:accept,confirm,set:50=0,wait:decline,hex:e2,urgent:X",
+        "wait:proposal,accept,set:50=0,wait:decline,hex:e2,urgent:X",
+        "a message that is declined, then what a decline begins with, and an urgent byte",
+    ),
     ("fin", "fin", "fin", "the end of the stream at once"),
     ("rst", "rst", "rst", "a reset at once"),
 ];
@@ -177,6 +186,7 @@ pub fn parse(text: &str, identity: &Identity, seed: u64) -> Result<Vec<Step>, St
             }
             _ => {
                 steps.push(match name {
+                    "urgent" => Step::Urgent(value.as_bytes().to_vec()),
                     "wait" => Step::WaitMessage((!value.is_empty()).then(|| value.to_string())),
                     "read" => Step::WaitBytes(amount()?),
                     "sleep" => Step::Sleep(Duration::from_millis(number(value)?)),
@@ -259,6 +269,7 @@ mod tests {
             Step::Send(vec![0xe2, 0xff], None),
             Step::Sleep(Duration::from_millis(5)),
             Step::Send(b"hi".to_vec(), Some(Duration::from_millis(10))),
+            Step::Urgent(b"now".to_vec()),
             Step::WaitMessage(None),
             Step::WaitMessage(Some("accept".into())),
             Step::WaitBytes(9),
@@ -266,7 +277,7 @@ mod tests {
             Step::Rst,
         ];
         assert_eq!(
-            steps("hex:e2Ff, sleep:5, drip:10, text:hi, wait, wait:accept, read:9, fin, rst"),
+            steps("hex:e2Ff, sleep:5, drip:10, text:hi, urgent:now, wait, wait:accept, read:9, fin, rst"),
             Ok(want)
         );
         assert_eq!(steps(""), Ok(vec![]));
