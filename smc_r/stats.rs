@@ -238,7 +238,7 @@ counters! {
     violations,
     /// Link groups that ended by a failure or by the peer's wish.
     groups_lost,
-    /// Further links that came to nothing: no port of ours had a way to the peer's.
+    /// Further links that came to nothing: no port of ours had a way to the peer's, or its gateway did not answer.
     links_without_route,
     /// `splice(2)` and `sendfile(2)` from an accelerated connection.
     spliced,

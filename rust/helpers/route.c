@@ -7,11 +7,14 @@
 
 #include "helpers.h"
 
-/* Looks who is at the first step of the way; asks for the address if it is not known. */
+/* Looks who the gateway is; asks for its address if it is not known. The peer's is found by the device. */
 static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, struct kapi_hop *hop)
 {
-	struct neighbour *neigh = dst_neigh_lookup(dst, destination);
+	struct neighbour *neigh;
 
+	if (hop->kind != KAPI_HOP_GATEWAY)
+		return;
+	neigh = dst_neigh_lookup(dst, destination);
 	if (!neigh)
 		return;
 	if (!(READ_ONCE(neigh->nud_state) & NUD_VALID)) {

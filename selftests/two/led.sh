@@ -99,7 +99,8 @@ serve() {
 				# What ends the programs of a case is none of them.
 				grep -q '^end_programs' "$job.running" || echo $BASHPID >$CASE/cgroup.procs
 				code=0
-				eval "$(cat "$job.running")" </dev/null >"$job.out" 2>"$job.err" || code=$?
+				# What fails ends this shell, and says so in its output.
+				(eval "$(cat "$job.running")") </dev/null >"$job.out" 2>"$job.err" || code=$?
 				echo $code >"$job.new"
 				mv "$job.new" "$job.code"
 			) &

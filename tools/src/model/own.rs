@@ -398,7 +398,7 @@ pub struct Faults {
     pub groups_lost: u64,
     /// Handshakes after which a connection was neither SMC nor TCP.
     pub handshakes_failed: u64,
-    /// Further links for which no port of ours has a way to the peer's.
+    /// Further links for which no port of ours has a way to the peer's, or its gateway does not answer.
     pub links_without_route: u64,
 }
 
