@@ -288,17 +288,25 @@ impl<P: Handle, H: Handler<P>> DelayedWork<P, H> {
         queued
     }
 
-    /// Has the item run in `ms` milliseconds, whatever was arranged before.
+    /// Has the item run in `ms` milliseconds, whatever was arranged before. Without effect while
+    /// [`Self::cancel_sync`] waits: then the kernel refuses it.
     pub fn rearm(&self, queue: &Queue, owner: P, ms: u32) {
         let Some(owner) = adopt(&self.target, owner, ptr::from_ref(self)) else {
             return;
         };
-        // INVARIANT: If it was not pending, the reference of `owner` belongs to the item.
-        // SAFETY: As in `Work::enqueue`.
-        let was_pending = unsafe { bindings::delayed_work_mod(queue.as_ptr(), self.raw.get(), ms) };
-        if was_pending {
-            // SAFETY: The item has a reference already, this one was not given away.
-            drop(unsafe { P::from_raw(owner) });
+        loop {
+            // The kernel's own way to change the time does not tell whether it was refused.
+            self.cancel();
+            // INVARIANT: If this succeeds, the reference of `owner` belongs to the item.
+            // SAFETY: As in `Work::enqueue`.
+            if unsafe { bindings::delayed_work_queue(queue.as_ptr(), self.raw.get(), ms) } {
+                return;
+            }
+            // Somebody else may have arranged something in between.
+            if !self.is_pending() {
+                // SAFETY: The reference was not given away.
+                return drop(unsafe { P::from_raw(owner) });
+            }
         }
     }
 

@@ -295,7 +295,7 @@ impl Upcalls for Link {
         match Cookie(cookie).parts() {
             (Some(token), ticket) => {
                 if let Some(sk) = self.group.connection(token) {
-                    conn::sent(&sk, token, ticket, ok);
+                    conn::sent(&sk, &self.group, token, ticket, ok);
                 }
             }
             (None, number) => {

@@ -78,14 +78,13 @@ impl List {
         self.peers.remove(place).ok()
     }
 
-    /// Makes sure that there is room for one more. False if memory is short.
-    fn make_room(&mut self, now: Time) -> bool {
+    /// Forgets what means nothing any more, and one more if the list is full. There is memory for another one then.
+    fn make_room(&mut self, now: Time) {
         self.peers.retain(|peer| !peer.backoff.is_stale(now));
         if self.peers.len() >= MAX_PEERS {
             let idle = self.peers.iter().position(|peer| !peer.backoff.is_on(now));
             let _forgotten = self.peers.remove(idle.unwrap_or(0));
         }
-        self.peers.reserve(1, GFP_ATOMIC).is_ok()
     }
 }
 
@@ -126,10 +125,11 @@ impl Peers {
         let now = now();
         let mut list = self.list.lock();
         // Without memory what is known stays.
-        if !list.make_room(now) {
+        if list.peers.reserve(1, GFP_ATOMIC).is_err() {
             return;
         }
         let old = list.take(&key);
+        list.make_room(now);
         list.last_number += 1;
         let peer = Peer {
             key,

@@ -167,11 +167,15 @@ impl kernel::Module for SmcR {
         let own = Ended(shared.clone());
         let namespaces = NETNS.register(shared.clone())?;
         let option = tcp_option::Registration::new(smc_proto::tcp_option::OPTION)?;
+        let shrinker = Shrinker::new(c"smc_r", shared)?;
+        let netlink = genl::Registration::new(module)?;
+        let pnet = genl::Registration::new(module)?;
+        // Last: from here on there may be sockets, for which nothing must fail any more.
         let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
         Ok(Self {
-            _shrinker: Shrinker::new(c"smc_r", shared)?,
-            _netlink: genl::Registration::new(module)?,
-            _pnet: genl::Registration::new(module)?,
+            _shrinker: shrinker,
+            _netlink: netlink,
+            _pnet: pnet,
             _sockets: sockets,
             _option: option,
             _namespaces: namespaces,

@@ -19,7 +19,7 @@ mod calls;
 mod figures;
 mod ring;
 
-use core::mem::MaybeUninit;
+use core::{mem::MaybeUninit, ptr};
 
 use kapi::{
     errno::{
@@ -209,8 +209,6 @@ pub(crate) struct Connection {
     _in_use: InUse,
     /// The ring was used since the group last looked.
     ring_used: bool,
-    /// The peer has given its buffer to another connection: it is not ours to release.
-    superseded: bool,
     /// See [`Connection::note_arrival`].
     arrival: i64,
 }
@@ -266,26 +264,25 @@ impl Connection {
             _in_use: in_use,
             // It is about to be.
             ring_used: true,
-            superseded: false,
             arrival: 0,
         };
         KBox::write(room, this)
     }
 
+    /// Whether this is the connection with that token, and not one that its socket has got since.
+    #[inline]
+    fn is_named(&self, group: &Group, token: ConnToken) -> bool {
+        self.token == token && ptr::eq(Arc::as_ptr(&self.group), group)
+    }
+
+    /// Which place of the table of a group the peer's buffer has; `None` if the connection is one of another group.
+    pub(crate) fn place_in(&self, group: &Group) -> Option<PeerElement> {
+        ptr::eq(Arc::as_ptr(&self.group), group).then_some(self.peer.place)
+    }
+
     /// State for the diagnosis interface.
     pub(crate) fn diag(&self) -> Diag {
         self.core.diag()
-    }
-
-    /// The place of the peer's buffer in the group's table.
-    pub(crate) fn peer_place(&self) -> PeerElement {
-        self.peer.place
-    }
-
-    /// Whether the peer's buffer is the one at `place`, which now belongs to another connection.
-    pub(crate) fn supersede(&mut self, place: PeerElement) -> bool {
-        self.superseded |= self.peer.place == place;
-        self.superseded
     }
 
     /// When data has come last, by the clock of the day in nanoseconds; zero if readers did not want
@@ -594,7 +591,6 @@ fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
 pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     let (group, link) = (connection.group.clone(), connection.link.clone());
     let token = connection.token;
-    let inline = sk.oob_inline();
     let tcp = sk.tcp();
     calls::show_sizes(sk, &connection);
     // First: from then on it is set when it changes.
@@ -604,8 +600,8 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     with(sk, |connection| {
         // Under the lock: what comes from now on is handled after what came early.
         let early = group.connection_live(token, sk.clone());
-        connection.core.set_oob_inline(inline);
-        // Now: who changes them from here on finds a connection to tell.
+        // Now: who changes options from here on finds a connection to tell.
+        connection.core.set_oob_inline(sk.oob_inline());
         let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());
         calls::adopt(connection, settings);
         sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
@@ -635,9 +631,9 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
 }
 
 /// A CDC message for this connection came in over a link. Softirq.
-pub(crate) fn received(sk: &SocketRef, token: ConnToken, link: LinkIx, cdc: &Cdc) {
+pub(crate) fn received(sk: &SocketRef, group: &Group, token: ConnToken, link: LinkIx, cdc: &Cdc) {
     with(sk, |connection| {
-        if connection.token != token {
+        if !connection.is_named(group, token) {
             return ((), Events::default());
         }
         let events = connection.handle_cdc(link, cdc);
@@ -650,9 +646,9 @@ pub(crate) fn received(sk: &SocketRef, token: ConnToken, link: LinkIx, cdc: &Cdc
 }
 
 /// A chain of this connection was completed. Softirq.
-pub(crate) fn sent(sk: &SocketRef, token: ConnToken, ticket: u32, ok: bool) {
+pub(crate) fn sent(sk: &SocketRef, group: &Group, token: ConnToken, ticket: u32, ok: bool) {
     with(sk, |connection| {
-        if connection.token != token {
+        if !connection.is_named(group, token) {
             return ((), Events::default());
         }
         (
@@ -854,20 +850,18 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
         ring,
         element,
         peer,
-        superseded,
         cut_off,
         ..
     } = KBox::into_inner(connection);
     // A peer that never said that it is through may still write: its element is not reused.
     let reusable = heard.closed || heard.aborted;
-    let place = (!superseded).then_some(peer.place);
     let buffers = Buffers {
         element: Some(element),
         element_is_quiet: reusable,
         ring: ring.map(ring::Ring::into_pooled),
         ring_is_quiet: !cut_off,
     };
-    group.connection_gone(token, buffers, place);
+    group.connection_gone(token, buffers, peer.place);
     sk.set_state(sk_state::CLOSED);
     sk.wake_state_change();
     // Set before `close` took the lock under which the connection was taken out.

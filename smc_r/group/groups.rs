@@ -46,10 +46,10 @@ pub(crate) struct Groups {
 /// takes a queue pair and an RMB.
 const MAX_FIRST_CONTACTS: u32 = 64;
 
-/// From so many link groups of a namespace on, a server makes no new one unless an idle one ends for
-/// it. Each has buffers and a queue pair, and stays for minutes when it is not used; a peer can claim
-/// to be as many hosts as it likes.
-const MAX_GROUPS: u32 = 1024;
+/// With so many link groups in its role a namespace makes no new one unless an idle one ends for it. Each has
+/// buffers and a queue pair, and stays for minutes when it is not used; a peer can claim to be as many hosts as it
+/// likes.
+const MAX_GROUPS: usize = 1024;
 
 /// How long the removal of a device waits for links to be deleted, in milliseconds: many times what that
 /// takes, and little for who removes it while a peer is gone.
@@ -128,18 +128,7 @@ impl Groups {
             return Ok(choice);
         }
         let first_contact = FirstContact::begin(&ns.shared.groups)?;
-        if ns.groups() >= MAX_GROUPS {
-            // The one that was made first of those which nobody uses gives way.
-            let idle = list.iter().find(|group| {
-                group.role == Role::Server && Arc::ptr_eq(&group.ns, ns) && group.is_idle()
-            });
-            match idle {
-                Some(idle) if ns.groups() < MAX_GROUPS + MAX_FIRST_CONTACTS => {
-                    idle.shut_down(ShutDown::Program);
-                }
-                _ => return Err(EBUSY),
-            }
-        }
+        Self::make_room(&list, ns, Role::Server)?;
         let terms = v2.as_ref().map(|v2| Terms::new(v2, ns));
         let (group, token) = self.create(&mut list, ns, Role::Server, (peer, *gid), path, terms)?;
         if let Some(from) = from {
@@ -169,10 +158,11 @@ impl Groups {
                     && group.vlan == path.vlan
                     && group.first_path.service == path.service
                     && group.terms.map(|terms| terms.eid) == eid
-                    // Who does not say who it is, is known by its port, which anybody can name, and by
-                    // the host that its TCP connections come from.
-                    && (!peer.is_zero()
-                        || (group.peer_gid == port.1 && group.first_from.as_ref() == from.as_ref()))
+                    // Anybody can name another host and its port: only who has its address gets to its group, has it
+                    // end by a Decline, or says where it is written to.
+                    && group.first_from.as_ref() == from.as_ref()
+                    // Who does not say who it is, is known by its port.
+                    && (!peer.is_zero() || group.peer_gid == port.1)
                     && Arc::ptr_eq(&group.ns, ns)
             })
         };
@@ -182,13 +172,10 @@ impl Groups {
             Some(ServerChoice::Subsequent(group.clone(), seat, token))
         };
         for group in candidates().filter(|group| !group.is_over()) {
-            let choice = if group.is_usable() {
-                seat(group, Fit::BothPorts)
-            } else {
-                // Anybody can use the name of another host. He is waited for by himself only.
-                let same = group.first_from.as_ref() == from.as_ref();
-                same.then(|| ServerChoice::Wait(group.clone()))
-            };
+            if !group.is_usable() {
+                return Some(ServerChoice::Wait(group.clone()));
+            }
+            let choice = seat(group, Fit::BothPorts);
             if choice.is_some() {
                 return choice;
             }
@@ -197,10 +184,7 @@ impl Groups {
         // to this host; a new one, between ports of a network of several wires, may lead nowhere.
         let network = path.want.pnet?;
         candidates()
-            .filter(|group| {
-                group.first_path.want.pnet == Some(network)
-                    && group.first_from.as_ref() == from.as_ref()
-            })
+            .filter(|group| group.first_path.want.pnet == Some(network))
             .find_map(|group| seat(group, Fit::OnePort))
     }
 
@@ -212,7 +196,34 @@ impl Groups {
         path: &Path,
         terms: Option<Terms>,
     ) -> Result<(Arc<Group>, ConnToken)> {
-        self.create(&mut self.list.lock(), ns, Role::Client, peer, path, terms)
+        let mut list = self.list.lock();
+        Self::make_room(&list, ns, Role::Client)?;
+        self.create(&mut list, ns, Role::Client, peer, path, terms)
+    }
+
+    /// Where a namespace has as many groups of a role as it may, the one that was made first of those which nobody
+    /// uses gives way to a new one.
+    fn make_room(list: &[Arc<Group>], ns: &Arc<Netns>, role: Role) -> Result {
+        let own = || {
+            list.iter()
+                .filter(|group| group.role == role && Arc::ptr_eq(&group.ns, ns))
+        };
+        // Those that are being taken down are not in the list any more, and take up memory still.
+        if ns.groups() as usize >= 2 * (MAX_GROUPS + MAX_FIRST_CONTACTS as usize) {
+            return Err(EBUSY);
+        }
+        let count = own().count();
+        if count < MAX_GROUPS {
+            return Ok(());
+        }
+        match own().find(|group| group.is_idle()) {
+            // It takes a moment to go.
+            Some(idle) if count < MAX_GROUPS + MAX_FIRST_CONTACTS as usize => {
+                idle.shut_down(ShutDown::Program);
+                Ok(())
+            }
+            _ => Err(EBUSY),
+        }
     }
 
     #[inline(never)]
@@ -233,6 +244,10 @@ impl Groups {
         };
         list.push(group.clone(), GFP_KERNEL)?;
         self.changes.note();
+        // It may have begun to be drained since it was chosen, by somebody who did not find this group.
+        if path.device.is_drained(path.port) {
+            group.drain(Drain::Port, true);
+        }
         Ok((group, token))
     }
 
@@ -328,11 +343,16 @@ impl Groups {
         }
     }
 
-    /// What uses a port.
-    pub(crate) fn users_of(&self, device: &Arc<Device>, port: u8) -> PortUsers {
+    /// What uses a port, of groups that `which` is true of.
+    pub(crate) fn users_of(
+        &self,
+        device: &Arc<Device>,
+        port: u8,
+        which: impl Fn(&Group) -> bool,
+    ) -> PortUsers {
         let mut users = PortUsers::default();
         let list = self.list.lock();
-        for group in list.iter() {
+        for group in list.iter().filter(|group| which(group)) {
             let on_it = |link: &Arc<Link>| link.path.is_on(device, port);
             let links = group.links().filter(on_it).count();
             users.links += links;

@@ -93,14 +93,12 @@ impl Group {
         self: &Arc<Self>,
         token: ConnToken,
         buffers: Buffers,
-        peer: Option<PeerElement>,
+        peer: PeerElement,
     ) {
         let reference = self.table.lock().release(token);
         self.give_back(buffers);
-        self.with_flow(|flow, peers, now| {
-            if let Some(peer) = peer {
-                peers.release(peer);
-            }
+        self.release_claim(peer);
+        self.with_flow(|flow, _, now| {
             flow.remove_connection(now);
             if reference.as_ref().is_some_and(wants_tests) {
                 flow.set_keepalive(self.table.lock().keepalive());
@@ -145,7 +143,13 @@ impl Group {
     ) -> Result<(Option<Arc<Link>>, PeerElement)> {
         let (link, claim) = {
             let mut guard = self.flow.lock();
-            let FlowState { flow, peers, .. } = &mut *guard;
+            let FlowState {
+                flow,
+                peers,
+                shared,
+                ..
+            } = &mut *guard;
+            shared.reserve(1, GFP_ATOMIC)?;
             let mut peers = PeerTable::new(peers);
             let place = if flow.is_over() {
                 chosen
@@ -154,16 +158,17 @@ impl Group {
                 flow.find_place(end, is_known).ok_or(EPROTO)?
             };
             let claim = peers.claim(place, element).map_err(|_| EPROTO)?;
+            if let Claim::TakenOver(element) = claim {
+                // Whoever had it may be on its way out already, and not be found below.
+                shared.push(element, GFP_ATOMIC)?;
+            }
             // Now: another link may come to the place.
             let link = flow.is_link_up(place).then(|| self.link(place)).flatten();
             (link, claim)
         };
         if let Claim::TakenOver(place) = claim {
             self.for_each_connection(|sk| {
-                let same = (*sk.conn.lock())
-                    .as_mut()
-                    .is_some_and(|connection| connection.supersede(place));
-                if same {
+                if self.place_of(sk) == Some(place) {
                     conn::link_failed(sk);
                 }
             });
@@ -171,9 +176,14 @@ impl Group {
         Ok((link, claim.element()))
     }
 
+    /// Where the peer's buffer is that a connection of the group uses.
+    fn place_of(&self, sk: &SocketRef) -> Option<PeerElement> {
+        sk.conn.lock().as_ref()?.place_in(self)
+    }
+
     /// Gives a claim back.
     pub(crate) fn release_claim(&self, place: PeerElement) {
-        PeerTable::new(&mut self.flow.lock().peers).release(place);
+        self.flow.lock().release(place);
     }
 
     pub(super) fn for_each_connection(&self, mut action: impl FnMut(&SocketRef)) {
@@ -328,12 +338,7 @@ impl Group {
 
     pub(super) fn abort_users_of(&self, slot: PeerSlot) {
         self.for_each_connection(|sk| {
-            let uses = sk
-                .conn
-                .lock()
-                .as_ref()
-                .is_some_and(|connection| connection.peer_place().slot == slot);
-            if uses {
+            if self.place_of(sk).is_some_and(|place| place.slot == slot) {
                 conn::link_failed(sk);
             }
         });

@@ -50,6 +50,7 @@ use smc_proto::{
         LinkIx,
         OwnRmb,
         OwnTable,
+        PeerElement,
         PeerRmb,
         PeerTable,
         Role,
@@ -99,6 +100,8 @@ use self::{
 struct FlowState {
     flow: KBox<Flow>,
     peers: KVVec<PeerRmb>,
+    /// Elements of the peer that a further connection has got while the one that had them before is not through.
+    shared: KVec<PeerElement>,
     /// Our buffers, with their keys on all links.
     own: KVVec<Option<OwnRmb>>,
     /// Where a message is put together that is longer than most; empty if there are none.
@@ -106,6 +109,18 @@ struct FlowState {
 }
 
 impl FlowState {
+    /// A connection does not use its element of the peer any more, which may have gone to another one meanwhile.
+    fn release(&mut self, element: PeerElement) {
+        match self.shared.iter().position(|shared| *shared == element) {
+            Some(place) => {
+                let _ = self.shared.remove(place);
+            }
+            None => {
+                PeerTable::new(&mut self.peers).release(element);
+            }
+        }
+    }
+
     /// A link is gone, and the keys of our buffers on it.
     fn forget_keys(&mut self, link: LinkIx) {
         for rmb in self.own.iter_mut().flatten() {
@@ -306,7 +321,7 @@ impl Group {
                 terms,
                 peer_host: SetOnce::new(),
                 flow <- new_spinlock_bh!(
-                    FlowState { flow, peers, own, long },
+                    FlowState { flow, peers, shared: KVec::new(), own, long },
                     "smc_flow"
                 ),
                 links <- new_spinlock_bh!(

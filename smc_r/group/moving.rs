@@ -13,7 +13,7 @@ use smc_proto::{
     wire::{Gid, Mac, RToken}, //
 };
 
-use super::Group;
+use super::{Drain, Group};
 use crate::{
     conn,
     device::Path,
@@ -104,12 +104,13 @@ impl Group {
 
     /// A seat on that of some links that has the least load.
     fn least_loaded(&self, flow: &Flow, may_have: impl Fn(&Link) -> bool) -> Option<Seat> {
-        let load = |place| match self.link(place) {
-            Some(link) if may_have(&link) => link.load(),
-            _ => u32::MAX,
+        let load = |place| {
+            self.link(place)
+                .filter(|link| may_have(link))
+                .map(|link| link.load())
         };
         let link = self.link(flow.choose_link(load)?)?;
-        may_have(&link).then(|| Seat::new(link))
+        Some(Seat::new(link))
     }
 
     /// The link with the least load on which the peer's buffer can be written, and its key there.
@@ -141,6 +142,9 @@ impl Group {
         }
         if self.links().nth(1).is_some() {
             self.several.store(1, Relaxed);
+        }
+        if link.path.device.is_drained(link.path.port) {
+            self.drain_link(Drain::Port, &link);
         }
         self.review_port_drain();
         self.spread();

@@ -20,7 +20,7 @@ impl Group {
             .ok_or(false)
             .and_then(|token| Ok((token, self.table.lock().find_or_keep(token, link, cdc)?)));
         match found {
-            Ok((token, sk)) => conn::received(&sk, token, link, cdc),
+            Ok((token, sk)) => conn::received(&sk, self, token, link, cdc),
             Err(kept) => {
                 if !kept {
                     self.ns.stats.cdc_dropped();

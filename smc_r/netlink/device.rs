@@ -2,11 +2,14 @@
 
 //! RDMA devices.
 
-use kapi::genl::{Dump, Writer};
+use kapi::{
+    genl::{Dump, Writer},
+    net::Net, //
+};
 use kernel::{prelude::*, sync::Arc};
 
-use super::{command, index_for, namespace, nest, visible_device};
-use crate::{device::Device, pnet, Shared};
+use super::{command, index_for, namespace, nest, visible, visible_device};
+use crate::{device::Device, group::Group, pnet, Shared};
 
 mod attr {
     pub(super) const IS_CRIT: u16 = 2;
@@ -45,8 +48,8 @@ pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
             dump.cursor()[0] = device.number as usize;
             continue;
         }
-        let reader = dump.net().id();
-        let fill = |message: &mut Writer<'_>| put_device(message, &ns.shared, &device, reader);
+        let net = dump.net();
+        let fill = |message: &mut Writer<'_>| put_device(message, &ns.shared, &device, net);
         if !dump.message(command::DEVICES, fill)? {
             return Ok(());
         }
@@ -58,12 +61,15 @@ fn put_device(
     message: &mut Writer<'_>,
     shared: &Shared,
     device: &Arc<Device>,
-    reader: u64,
+    net: &Net,
 ) -> Result {
+    let reader = net.id();
+    // How many links other namespaces have is not for everybody.
+    let shown = |group: &Group| visible(net, &group.ns);
     message.nest(nest::DEVICE, |message| {
         let mut critical = false;
         for port in device.ports().filter(|port| (1..=MAX_PORTS).contains(port)) {
-            let users = shared.groups.users_of(device, port);
+            let users = shared.groups.users_of(device, port, shown);
             critical |= users.critical;
             message.nest(attr::PORT + u16::from(port) - 1, |message| {
                 put_port(message, shared, device, port, users.links, reader)

@@ -83,7 +83,7 @@ fn next(dump: &mut Dump<'_>) -> Result<Option<Arc<Group>>> {
         let Some(group) = ns.shared.groups.after(number) else {
             return Ok(None);
         };
-        if visible(dump, &group.ns) {
+        if visible(dump.net(), &group.ns) {
             return Ok(Some(group));
         }
         number = group.number;

@@ -132,8 +132,8 @@ fn namespace(dump: &Dump<'_>) -> Result<Arc<Netns>> {
 
 /// True if the reader may see what belongs to `ns`: everything may be seen from the initial
 /// namespace.
-fn visible(dump: &Dump<'_>, ns: &Netns) -> bool {
-    dump.net() == Net::init() || dump.net().id() == ns.cookie
+fn visible(net: &Net, ns: &Netns) -> bool {
+    net == Net::init() || net.id() == ns.cookie
 }
 
 /// The same of a device, which may be bound to a namespace.
