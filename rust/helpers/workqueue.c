@@ -43,12 +43,6 @@ __rust_helper bool rust_helper_delayed_work_queue(struct workqueue_struct *wq,
 	return queue_delayed_work(wq, dwork, msecs_to_jiffies(ms));
 }
 
-__rust_helper bool rust_helper_delayed_work_mod(struct workqueue_struct *wq,
-						struct delayed_work *dwork, unsigned int ms)
-{
-	return mod_delayed_work(wq, dwork, msecs_to_jiffies(ms));
-}
-
 __rust_helper bool rust_helper_delayed_work_pending(struct delayed_work *dwork)
 {
 	return delayed_work_pending(dwork);
