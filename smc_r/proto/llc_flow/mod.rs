@@ -405,7 +405,7 @@ pub enum Unavailable {
 pub struct Counters {
     /// LLC messages taken in.
     pub received: u64,
-    /// Of these, discarded without effect.
+    /// Of these, discarded without effect, but for those that came after the end.
     pub dropped: u64,
     /// Negative replies sent.
     pub refused: u64,

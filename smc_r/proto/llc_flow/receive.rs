@@ -39,14 +39,19 @@ impl Flow {
             link.last_received = now;
         }
         self.clock = now;
+        // A group that is over does not talk any more. What comes then was under way before its end, or answers that:
+        // no fault of the peer's.
+        if self.is_over() {
+            return;
+        }
         // A write with immediate data, which brings no message.
         if message.is_empty() {
             return self.drop_message();
         }
         self.forget_links(peers);
-        // A group that is over does not talk any more. A driver that does not take events would
-        // lose some, and a peer that makes us reply faster than the link sends has to wait.
-        if self.is_deaf()
+        // A driver that does not take events would lose some, and a peer that makes us reply faster than the link
+        // sends has to wait.
+        if self.phase == Phase::New
             || self.is_deaf_on(link, message)
             || self.events.room() < EVENTS_PER_CALL
             || self.replies() >= REPLIES_MAX
@@ -87,10 +92,6 @@ impl Flow {
             }
             Llc::DeleteRkey(message) => self.handle_delete_rkey(link, message, peers),
         }
-    }
-
-    fn is_deaf(&self) -> bool {
-        matches!(self.phase, Phase::New | Phase::Ending { .. } | Phase::Down)
     }
 
     /// On a link that is on its way out nothing but DELETE LINK is heard, and of that a client takes the end of

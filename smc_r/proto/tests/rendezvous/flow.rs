@@ -208,10 +208,19 @@ impl Engine {
 
     /// The message has no effect but that it is counted.
     fn drops_bytes(&mut self, message: &[u8]) {
+        self.has_no_effect(message, 1);
+    }
+
+    /// The group is over: the message is not counted, either.
+    fn passes_over(&mut self, message: Llc) {
+        self.has_no_effect(&message.emit(), 0);
+    }
+
+    fn has_no_effect(&mut self, message: &[u8], dropped: u64) {
         let before = self.flow.counters();
         let deadline = self.flow.next_deadline();
         self.receive_bytes(message);
-        assert_eq!(self.flow.counters().dropped, before.dropped + 1);
+        assert_eq!(self.flow.counters().dropped, before.dropped + dropped);
         assert_eq!(self.sends(), []);
         assert_eq!(self.events(), []);
         let later = self.flow.next_deadline();
@@ -785,7 +794,7 @@ fn an_abandoned_group_is_silent() {
     let mut server = Engine::new(Role::Server);
     assert!(server.flow.abandon(false));
     assert_eq!(server.sends(), []);
-    server.drops(Llc::ConfirmLink(server.peer_confirms()));
+    server.passes_over(Llc::ConfirmLink(server.peer_confirms()));
     server.flow.handle_link_failed(LINK, server.now);
     server.pass(100_000);
     assert_eq!(server.events(), []);
@@ -1358,8 +1367,8 @@ fn client_drops_a_group_without_a_word() {
             Event::Release
         ]
     );
-    client.drops(delete_all(true, DeleteReason::PROGRAM));
-    client.drops(Llc::TestLink(TestLink::default()));
+    client.passes_over(delete_all(true, DeleteReason::PROGRAM));
+    client.passes_over(Llc::TestLink(TestLink::default()));
 }
 
 #[test]
@@ -1375,9 +1384,31 @@ fn server_answers_the_wish_to_end_the_group() {
         [Event::Down(DownReason::PeerDeleted(DeleteReason::OPERATOR))]
     );
     // Once more while it ends.
-    server.drops(delete_all(true, DeleteReason::OPERATOR));
+    server.passes_over(delete_all(true, DeleteReason::OPERATOR));
     server.flow.handle_sent(LINK, Note::Last, false, server.now);
     assert_eq!(server.events(), [Event::Release]);
+}
+
+/// The peer ends the group while our TEST LINK is on its way to it, and answers that as it has to.
+#[test]
+fn an_answer_that_crosses_the_end_is_no_fault() {
+    let mut server = Engine::active(Role::Server);
+    server.expire();
+    let sends = server.sends();
+    let [Llc::TestLink(request)] = sends.as_slice() else {
+        panic!("{sends:?}");
+    };
+    let answer = Llc::TestLink(TestLink {
+        reply: true,
+        ..*request
+    });
+    server.receive(delete_all(true, DeleteReason::PROGRAM));
+    assert_eq!(server.noted().len(), 1);
+    assert_eq!(server.events().len(), 1);
+    server.passes_over(answer);
+    server.flow.handle_sent(LINK, Note::Last, true, server.now);
+    assert_eq!(server.events(), [Event::Release]);
+    server.passes_over(answer);
 }
 
 #[test]
