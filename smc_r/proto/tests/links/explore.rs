@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All orders in which the messages of two hosts can cross, within small bounds.
+//! Orders in which the messages of two hosts can cross, all of them within small bounds.
 //!
 //! A run takes the first of the actions that are possible, except where a script says otherwise.
-//! The explorer tries every script with so many exceptions, for each pair of stimuli, which come at
-//! any moment. With `SMC_DEEP=1` there are more of both.
+//! The explorer tries every script with so many exceptions, none or one, for each pair of stimuli, which come at
+//! any moment. With `SMC_DEEP=1` there are up to three.
 
 use crate::world::{
     Action,
