@@ -524,6 +524,27 @@ __rust_helper bool rust_helper_tcp_egress(struct sock *sk, struct kapi_egress *o
 	return true;
 }
 
+/* A sock that a kernel thread made belongs to the control group that `from` belongs to. */
+static void kapi_inherit_cgroup(struct sock *to, struct sock *from)
+{
+#ifdef CONFIG_SOCK_CGROUP_DATA
+	struct cgroup *old = sock_cgroup_ptr(&to->sk_cgrp_data);
+	struct cgroup *new = sock_cgroup_ptr(&from->sk_cgrp_data);
+
+	cgroup_get(new);
+	cgroup_bpf_get(new);
+	to->sk_cgrp_data = from->sk_cgrp_data;
+	cgroup_bpf_put(old);
+	cgroup_put(old);
+#endif
+}
+
+/* So does a TCP sock that was accepted by a kernel thread to the user who listens. */
+__rust_helper void rust_helper_sk_copy_uid(struct sock *to, const struct sock *from)
+{
+	WRITE_ONCE(to->sk_uid, sk_uid(from));
+}
+
 /*
  * Copies what SOL_SOCKET options set to a locked sock: `buffers` says whether buffer sizes which a
  * user chose go along as well, `lowat` the same of SO_RCVLOWAT and SO_PEEK_OFF, `child` that `to` is
@@ -574,27 +595,6 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 			WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
 		}
 	}
-}
-
-/* A sock that a kernel thread made belongs to the control group that `from` belongs to. */
-static void kapi_inherit_cgroup(struct sock *to, struct sock *from)
-{
-#ifdef CONFIG_SOCK_CGROUP_DATA
-	struct cgroup *old = sock_cgroup_ptr(&to->sk_cgrp_data);
-	struct cgroup *new = sock_cgroup_ptr(&from->sk_cgrp_data);
-
-	cgroup_get(new);
-	cgroup_bpf_get(new);
-	to->sk_cgrp_data = from->sk_cgrp_data;
-	cgroup_bpf_put(old);
-	cgroup_put(old);
-#endif
-}
-
-/* So does a TCP sock that was accepted by a kernel thread to the user who listens. */
-__rust_helper void rust_helper_sk_copy_uid(struct sock *to, const struct sock *from)
-{
-	WRITE_ONCE(to->sk_uid, sk_uid(from));
 }
 
 /*

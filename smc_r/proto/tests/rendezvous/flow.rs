@@ -206,6 +206,15 @@ impl Engine {
         self.drops_bytes(&message.emit());
     }
 
+    /// The one message that is sent: a request to test the link.
+    fn test_request(&mut self) -> TestLink {
+        let sends = self.sends();
+        let [Llc::TestLink(request)] = sends.as_slice() else {
+            panic!("{sends:?}");
+        };
+        *request
+    }
+
     /// The message has no effect but that it is counted.
     fn drops_bytes(&mut self, message: &[u8]) {
         self.has_no_effect(message, 1);
@@ -957,20 +966,17 @@ fn what_is_behind_the_data_is_not_compared() {
 fn an_idle_link_is_tested() {
     let mut engine = Engine::active(Role::Server);
     assert_eq!(engine.expire(), 30_000);
-    let sends = engine.sends();
-    let [Llc::TestLink(request)] = sends.as_slice() else {
-        panic!("{sends:?}");
-    };
+    let request = engine.test_request();
     assert!(!request.reply);
     engine.pass(4_999);
     engine.receive(Llc::TestLink(TestLink {
         reply: true,
-        ..*request
+        ..request
     }));
     assert_eq!(engine.events(), []);
     assert_eq!(engine.expire(), 30_000);
-    let again = engine.sends();
-    assert_ne!(again, sends, "each request has data of its own");
+    let again = engine.test_request();
+    assert_ne!(again, request, "each request has data of its own");
     assert_eq!(engine.expire(), 5_000);
     assert_eq!(
         engine.events(),
@@ -987,13 +993,10 @@ fn keepalive_has_links_tested_earlier() {
     assert_eq!(engine.flow.next_deadline(), Some(engine.now.after(30_000)));
     engine.flow.set_keepalive(2_000);
     assert_eq!(engine.expire(), 2_000);
-    let sends = engine.sends();
-    let [Llc::TestLink(request)] = sends.as_slice() else {
-        panic!("{sends:?}");
-    };
+    let request = engine.test_request();
     engine.receive(Llc::TestLink(TestLink {
         reply: true,
-        ..*request
+        ..request
     }));
     engine.flow.set_keepalive(0);
     assert_eq!(engine.expire(), 30_000);
@@ -1021,13 +1024,10 @@ fn a_busy_link_is_not_tested() {
 fn a_wrong_echo_is_a_breach() {
     let mut engine = Engine::active(Role::Client);
     engine.expire();
-    let sends = engine.sends();
-    let [Llc::TestLink(request)] = sends.as_slice() else {
-        panic!("{sends:?}");
-    };
+    let request = engine.test_request();
     let mut reply = TestLink {
         reply: true,
-        ..*request
+        ..request
     };
     reply.data[0] ^= 1;
     engine.receive(Llc::TestLink(reply));
@@ -1394,13 +1394,10 @@ fn server_answers_the_wish_to_end_the_group() {
 fn an_answer_that_crosses_the_end_is_no_fault() {
     let mut server = Engine::active(Role::Server);
     server.expire();
-    let sends = server.sends();
-    let [Llc::TestLink(request)] = sends.as_slice() else {
-        panic!("{sends:?}");
-    };
+    let request = server.test_request();
     let answer = Llc::TestLink(TestLink {
         reply: true,
-        ..*request
+        ..request
     });
     server.receive(delete_all(true, DeleteReason::PROGRAM));
     assert_eq!(server.noted().len(), 1);
