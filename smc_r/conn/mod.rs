@@ -638,7 +638,7 @@ pub(crate) fn received(sk: &SocketRef, group: &Group, token: ConnToken, link: Li
         }
         let events = connection.handle_cdc(link, cdc);
         connection.note_arrival(sk, &events);
-        if events.dropped {
+        if events.dropped && !(events.late && group.has_several_links()) {
             sk.ns.stats.cdc_dropped();
         }
         ((), events)

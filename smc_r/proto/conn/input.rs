@@ -111,6 +111,7 @@ impl Conn {
         }
         if ahead >= 0x8000 {
             events.dropped = true;
+            events.late = true;
             return events;
         }
         let latest;

@@ -187,6 +187,8 @@ pub struct Events {
     pub changed: bool,
     /// The message was old or for a connection that is over, and had no effect.
     pub dropped: bool,
+    /// It was old: one that was sent after it came first. Over several links that is no fault of the peer's.
+    pub late: bool,
     /// The message has no effect yet: some that were sent before it are still to come.
     pub held: bool,
     /// A further message is awaited which the peer sent over a link that is gone.

@@ -188,7 +188,7 @@ fn old_message_is_dropped() {
     assert_eq!(rig.conn.readable(), 6000);
     let before = rig.conn.diag();
     let events = rig.handle(&first());
-    assert!(events.dropped);
+    assert!(events.dropped && events.late);
     assert_eq!(rig.conn.diag(), before);
 }
 
