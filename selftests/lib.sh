@@ -119,14 +119,16 @@ reap() {
 ## Waiting
 
 # until_true SECONDS COMMAND...: repeats it until it succeeds. A guest that hardly gets a processor is
-# given more time: as much as it needs for the tries that any other one makes.
+# given more time: as much as it needs for the tries that any other one makes. What takes longer is looked
+# at less often: each look starts programs, and guests share processors.
 until_true() {
-	local end=$((SECONDS + $1)) tries=$((3 * $1))
+	local end=$((SECONDS + $1)) tries=$((2 * $1)) pause=0.1 began=$SECONDS
 	shift
 	until "$@"; do
 		tries=$((tries - 1))
 		[ $SECONDS -lt $end ] || [ $tries -gt 0 ] || return 1
-		sleep 0.1
+		[ $SECONDS -lt $((began + 2)) ] || pause=0.3
+		sleep $pause
 	done
 }
 

@@ -207,6 +207,15 @@ pub(crate) fn gateway_mac(path: &Path, peer: Gid) -> Result<Mac> {
     Err(EHOSTUNREACH)
 }
 
+/// Has the host ask for the Ethernet address of the peer's port, which is on the same link, if it does not know that.
+/// `rdma_rxe` sends as the host does; and what the question tells the peer is our own address, which may have changed.
+/// Process context.
+pub(crate) fn ask_for(path: &Path, peer: Gid) {
+    if path.gid_kind == GidKind::V2 {
+        let _ = way_through(Some(path.netdev.ifindex), path, peer);
+    }
+}
+
 /// How packets to the peer's port leave the host.
 fn way(path: &Path, peer: Gid) -> Result<Way> {
     let is_link_local = match address(peer) {

@@ -7,14 +7,11 @@
 
 #include "helpers.h"
 
-/* Looks who the gateway is; asks for its address if it is not known. The peer's is found by the device. */
+/* Looks who is at the first step of the way; asks for its address if that is not known. */
 static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, struct kapi_hop *hop)
 {
-	struct neighbour *neigh;
+	struct neighbour *neigh = dst_neigh_lookup(dst, destination);
 
-	if (hop->kind != KAPI_HOP_GATEWAY)
-		return;
-	neigh = dst_neigh_lookup(dst, destination);
 	if (!neigh)
 		return;
 	if (!(READ_ONCE(neigh->nud_state) & NUD_VALID)) {

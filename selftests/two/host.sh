@@ -30,6 +30,13 @@ add_device() {
 	until_true 10 rxe_active rxe0
 }
 
+# plug NUMBER, unplug NUMBER: the device on that card of this host.
+plug() {
+	rdma link add rxe$1 type rxe netdev eth$1
+	until_true 20 rxe_active rxe$1
+}
+unplug() { rdma link del rxe$1; }
+
 # cable HOST on|off [CARD]: of eth0, or another card.
 cable() {
 	local card=${3:-0} carrier=1

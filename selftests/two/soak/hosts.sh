@@ -26,11 +26,6 @@ parts() {
 	unplug 1
 	ip neigh del $VM_PEER dev eth0
 }
-plug() {
-	rdma link add rxe$1 type rxe netdev eth$1
-	until_true 20 rxe_active rxe$1
-}
-unplug() { rdma link del rxe$1; }
 
 # The module goes, and comes again; what kernel memory there is in between.
 reloads() {

@@ -2,6 +2,7 @@
 """Counts results in the KTAP a test prints."""
 
 import re
+import time
 
 RESULT = re.compile(r"^(ok|not ok)\s+\d+\b(.*)$")
 PLAN = re.compile(r"^1\.\.(\d+)")
@@ -15,6 +16,9 @@ class Test:
         self.plan = None
         self.passed = self.failed = self.skipped = 0
         self.notes = []
+        self.started = time.monotonic()
+        # Seconds from its beginning to its end.
+        self.took = 0.0
 
     def line(self, text):
         """Takes a line of its output; nested results are indented and not counted again."""
@@ -36,6 +40,7 @@ class Test:
 
     def end(self, code):
         """Holds its exit code against what it printed: nothing may end early and count as good."""
+        self.took = time.monotonic() - self.started
         seen = self.passed + self.failed + self.skipped
         if code == 4 and self.failed == 0:
             if seen == 0:

@@ -828,6 +828,41 @@ fn a_sealed_link_is_opened_if_it_is_the_last() {
     }
 }
 
+/// The stand-in fails while a link is sealed that a connection of the peer is still on: both are lost, and with them the
+/// group, which both sides know.
+#[test]
+fn the_group_ends_if_the_stand_in_fails_while_a_sealed_link_is_written_to() {
+    let setup = Setup {
+        streams: 2,
+        rmbs: [2; 2],
+        ..Setup::TWO
+    };
+    for setup in versions(setup) {
+        for host in 0..2 {
+            let mut world = settled(setup);
+            let end = world.now + 400;
+            world.stimulate(Stimulus::Drain(host));
+            let qps = [place(0), place(1)].map(|link| world.qp_of(host, link).unwrap());
+            while !world.hosts[host].qps[&qps[1]].sealed {
+                assert!(world.now < end, "{:#?}", world.log);
+                world.step();
+            }
+            let peer = 1 - host;
+            world.fail(peer, world.qp_of(peer, place(0)).unwrap());
+            for number in 0..2 {
+                world.send(peer, number, 10);
+            }
+            world.post_streams(peer);
+            world.run_until(end + 10_000);
+            checked(&mut world);
+            assert_eq!(world.broken_seals, 1, "{:#?}", world.log);
+            for host in &world.hosts {
+                assert!(host.flow.is_over(), "{:#?}", world.log);
+            }
+        }
+    }
+}
+
 /// From a link that failed, Linux goes to none of the same port of its own.
 #[test]
 fn a_link_is_not_sealed_if_the_other_one_ends_at_the_same_port() {

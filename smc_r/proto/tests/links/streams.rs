@@ -259,7 +259,8 @@ impl World {
         self.post_streams(h);
     }
 
-    fn send(&mut self, h: usize, number: usize, n: u32) {
+    /// The application sends so much, or as much as there is room for.
+    pub fn send(&mut self, h: usize, number: usize, n: u32) {
         let stream = &mut self.hosts[h].streams[number];
         let spans = stream.conn.send_spans(n);
         let mut place = stream.accepted;
