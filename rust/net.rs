@@ -27,7 +27,7 @@ pub enum Hop {
 pub struct Way {
     /// The first step.
     pub hop: Hop,
-    /// The Ethernet address of who is there, if it is known.
+    /// The Ethernet address of the gateway, if there is one and it is known.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -109,7 +109,7 @@ impl Net {
     }
 
     /// How packets between two addresses of one family leave: through the interface with that index,
-    /// or with none through whichever one the host takes. If the Ethernet address of the first step is
+    /// or with none through whichever one the host takes. If the Ethernet address of a gateway is
     /// not known, it is asked for. None if there is no route; but an interface that no route of IPv4
     /// leads through is taken to lead to the destination itself. Process context.
     pub fn route(&self, source: IpAddr, destination: IpAddr, ifindex: Option<u32>) -> Option<Way> {

@@ -6,6 +6,7 @@
 
 use crate::bindings;
 use crate::net::Net;
+use core::net::IpAddr;
 use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -101,6 +102,24 @@ impl NetDevice {
 
     pub(crate) fn as_ptr(&self) -> *mut bindings::net_device {
         self.0.get()
+    }
+
+    /// Asks on the device's wire who has `destination`, in the name of `source`, an address of ours: who is asked learns
+    /// our Ethernet address. Of two families, nothing is asked. Does not wait. Process context or softirq.
+    pub fn ask_for(&self, source: IpAddr, destination: IpAddr) {
+        let dev = self.as_ptr();
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(to)) => {
+                // SAFETY: By the type invariant the device exists.
+                unsafe { bindings::ask_for4(dev, source.to_bits(), to.to_bits()) }
+            }
+            (IpAddr::V6(source), IpAddr::V6(to)) => {
+                let (source, to) = (source.octets(), to.octets());
+                // SAFETY: As above; both arrays have the 16 bytes that are read.
+                unsafe { bindings::ask_for6(dev, source.as_ptr(), to.as_ptr()) }
+            }
+            _ => {}
+        }
     }
 
     /// The device with an interface index.

@@ -122,7 +122,7 @@ reap() {
 # given more time: as much as it needs for the tries that any other one makes. What takes longer is looked
 # at less often: each look starts programs, and guests share processors.
 until_true() {
-	local end=$((SECONDS + $1)) tries=$((2 * $1)) pause=0.1 began=$SECONDS
+	local end=$((SECONDS + $1)) tries=$((3 * $1)) pause=0.1 began=$SECONDS
 	shift
 	until "$@"; do
 		tries=$((tries - 1))

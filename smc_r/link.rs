@@ -165,7 +165,7 @@ impl Link {
             .is_some_and(|transport| transport.owns(map))
     }
 
-    /// How many connections send over it.
+    /// How many connections send over it, or are about to.
     pub(crate) fn load(&self) -> u32 {
         self.load.load(Relaxed)
     }
@@ -253,13 +253,31 @@ impl Link {
 }
 
 /// A connection's place on a link.
-pub(crate) struct Seat(Arc<Link>);
+pub(crate) struct Seat {
+    link: Arc<Link>,
+    is_counted: bool,
+}
 
 impl Seat {
     /// Counts a connection in.
     pub(crate) fn new(link: Arc<Link>) -> Self {
         link.load.fetch_add(1, Relaxed);
-        Self(link)
+        Self {
+            link,
+            is_counted: true,
+        }
+    }
+
+    /// A connection that is about to go elsewhere counts there alone, until it stays after all.
+    pub(crate) fn count(&mut self, on: bool) {
+        if self.is_counted != on {
+            self.is_counted = on;
+            if on {
+                self.link.load.fetch_add(1, Relaxed);
+            } else {
+                self.link.load.fetch_sub(1, Relaxed);
+            }
+        }
     }
 }
 
@@ -267,13 +285,13 @@ impl Deref for Seat {
     type Target = Arc<Link>;
 
     fn deref(&self) -> &Arc<Link> {
-        &self.0
+        &self.link
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.load.fetch_sub(1, Relaxed);
+        self.count(false);
     }
 }
 

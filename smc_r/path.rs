@@ -207,12 +207,12 @@ pub(crate) fn gateway_mac(path: &Path, peer: Gid) -> Result<Mac> {
     Err(EHOSTUNREACH)
 }
 
-/// Has the host ask for the Ethernet address of the peer's port, which is on the same link, if it does not know that.
-/// `rdma_rxe` sends as the host does; and what the question tells the peer is our own address, which may have changed.
-/// Process context.
+/// Asks for the Ethernet address of the peer's port, which is on the same link. Our own comes with the question: to
+/// a host that sends to a former one, as `rdma_rxe` does, a link would seem dead. Process context.
 pub(crate) fn ask_for(path: &Path, peer: Gid) {
-    if path.gid_kind == GidKind::V2 {
-        let _ = way_through(Some(path.netdev.ifindex), path, peer);
+    let peer = address(peer);
+    if let Some(dev) = netdev(path).filter(|_| path.gid_kind == GidKind::V2 && is_unicast(&peer)) {
+        dev.ask_for(address(path.gid), peer);
     }
 }
 
@@ -284,10 +284,7 @@ pub(crate) fn further(
 /// Whether an address is in the subnet of our port. A route does not tell: devices send through their own
 /// interface, whichever one it leads to.
 fn is_on_link(path: &Path, addr: IpAddr) -> bool {
-    let Some(dev) = Net::by_id(path.netdev.namespace)
-        .zip(i32::try_from(path.netdev.ifindex).ok())
-        .and_then(|(net, ifindex)| NetDevice::by_index(&net, ifindex))
-    else {
+    let Some(dev) = netdev(path) else {
         return false;
     };
     let own = address(path.gid);
@@ -300,6 +297,11 @@ fn is_on_link(path: &Path, addr: IpAddr) -> bool {
         }
         _ => false,
     })
+}
+
+fn netdev(path: &Path) -> Option<NetDev> {
+    let net = Net::by_id(path.netdev.namespace)?;
+    NetDevice::by_index(&net, i32::try_from(path.netdev.ifindex).ok()?)
 }
 
 fn is_unicast(addr: &IpAddr) -> bool {

@@ -214,7 +214,7 @@ counters! {
     rdma_bytes,
     /// CDC messages sent.
     cdc_sent,
-    /// CDC messages discarded: unknown token, or of the past.
+    /// CDC messages discarded: unknown token, or of the past. Not those that another link's have overtaken.
     cdc_dropped,
     /// LLC messages discarded.
     llc_dropped,
@@ -548,7 +548,7 @@ impl Stats {
         }
     }
 
-    /// A CDC message had no connection, or said nothing new.
+    /// A CDC message had no connection, or was older than the one before it.
     pub(crate) fn cdc_dropped(&self) {
         add(&self.here().cdc_dropped, 1);
     }

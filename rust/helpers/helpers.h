@@ -61,7 +61,7 @@ struct kapi_hop {
 	enum kapi_hop_kind kind;
 	/* Its address; one of IPv4 is written as IPv6 does. */
 	u8 gateway[16];
-	/* The Ethernet address of who is at the first step, if it is known. */
+	/* The Ethernet address of the gateway, if there is one and it is known. */
 	bool known;
 	u8 mac[6];
 };

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/if_ether.h>
+#include <net/addrconf.h>
+#include <net/arp.h>
 #include <net/ip6_route.h>
+#include <net/ndisc.h>
 #include <net/neighbour.h>
 #include <net/route.h>
 
 #include "helpers.h"
 
-/* Looks who is at the first step of the way; asks for its address if that is not known. */
+/* Looks who the gateway is; asks for its address if it is not known. The peer's is found by the device. */
 static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, struct kapi_hop *hop)
 {
-	struct neighbour *neigh = dst_neigh_lookup(dst, destination);
+	struct neighbour *neigh;
 
+	if (hop->kind != KAPI_HOP_GATEWAY)
+		return;
+	neigh = dst_neigh_lookup(dst, destination);
 	if (!neigh)
 		return;
 	if (!(READ_ONCE(neigh->nud_state) & NUD_VALID)) {
@@ -60,5 +66,28 @@ __rust_helper void rust_helper_route_hop6(struct net *net, const u8 *source, con
 		kapi_hop_neighbour(dst, &flow.daddr, hop);
 	}
 	dst_release(dst);
+#endif
+}
+
+__rust_helper void rust_helper_ask_for4(struct net_device *dev, u32 source, u32 destination)
+{
+	arp_send(ARPOP_REQUEST, ETH_P_ARP, htonl(destination), dev, htonl(source), NULL, NULL, NULL);
+}
+
+__rust_helper void rust_helper_ask_for6(struct net_device *dev, const u8 *source, const u8 *destination)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct in6_addr from, to, all;
+	struct sk_buff *skb;
+
+	/* Booted without IPv6: cards have GIDs that look like it all the same. */
+	if (!dev_net(dev)->ipv6.ndisc_sk)
+		return;
+	memcpy(&from, source, sizeof(from));
+	memcpy(&to, destination, sizeof(to));
+	addrconf_addr_solict_mult(&to, &all);
+	skb = ndisc_ns_create(dev, &to, &from, 0);
+	if (skb)
+		ndisc_send_skb(skb, &all, &from);
 #endif
 }

@@ -31,7 +31,7 @@ def run(*words, check=True, **more):
 def wait_for(what, limit=20):
     """Waits until it holds. A guest that hardly gets a processor is given more time: as much as it needs for the
     tries that any other one makes."""
-    began, tries = time.monotonic(), 2 * limit
+    began, tries = time.monotonic(), 3 * limit
     while not what():
         tries -= 1
         waited = time.monotonic() - began

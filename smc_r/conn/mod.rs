@@ -178,7 +178,7 @@ pub(crate) struct Connection {
     core: Conn,
     pub(crate) group: Arc<Group>,
     pub(crate) link: Seat,
-    /// Where it goes on as soon as nothing is under way any more.
+    /// Where it goes on as soon as nothing is under way any more: see [`Connection::go_to`].
     next: Option<Route>,
     /// The link over which the peer's last message came.
     heard_on: Option<LinkIx>,
@@ -340,7 +340,7 @@ impl Connection {
 
     /// Goes on on another link. What has not arrived over the old one is sent again. `conn` lock held.
     fn switch(&mut self, route: Route) -> Events {
-        self.next = None;
+        self.go_to(None);
         self.take(route);
         self.core.handle_failover()
     }
@@ -355,6 +355,12 @@ impl Connection {
         }
         self.peer.address = route.address;
         self.peer.rkey = route.rkey;
+    }
+
+    /// Has it go on elsewhere as soon as nothing is under way, or stay. `conn` lock held.
+    fn go_to(&mut self, next: Option<Route>) {
+        self.link.count(next.is_none());
+        self.next = next;
     }
 
     /// What a move from `from` needs to know; `None` if it is not there any more.
@@ -638,7 +644,7 @@ pub(crate) fn received(sk: &SocketRef, group: &Group, token: ConnToken, link: Li
         }
         let events = connection.handle_cdc(link, cdc);
         connection.note_arrival(sk, &events);
-        if events.dropped && !(events.late && group.has_several_links()) {
+        if events.dropped && !events.late {
             sk.ns.stats.cdc_dropped();
         }
         ((), events)
@@ -668,7 +674,7 @@ pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
     with(sk, |connection| {
         let to = connection.next.as_ref().map(|next| next.seat.place);
         if to.is_some_and(&links) {
-            connection.next = None;
+            connection.go_to(None);
         }
         let ours = connection.link.place;
         let theirs = connection.heard_on.unwrap_or(ours);
@@ -690,7 +696,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
     with(sk, |connection| {
         let next = connection.next.as_ref();
         if next.is_some_and(|next| Arc::ptr_eq(&next.seat, &from)) {
-            connection.next = None;
+            connection.go_to(None);
         }
         ((), Events::default())
     });
@@ -756,7 +762,8 @@ pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> boo
     with(sk, |connection| {
         let stays = connection.next.is_none() && Arc::ptr_eq(&connection.link, from);
         if stays {
-            connection.next = route.take_if(|route| connection.has_ring(route.ring.as_ref()));
+            let route = route.take_if(|route| connection.has_ring(route.ring.as_ref()));
+            connection.go_to(route);
         }
         (stays && connection.next.is_some(), Events::default())
     })

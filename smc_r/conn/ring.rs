@@ -85,7 +85,8 @@ impl Connection {
             return Some(ring);
         }
         // Without a map for where it goes to, it stays where it is.
-        self.next = self.next.take().filter(|_| next_map.is_some());
+        let next = self.next.take().filter(|_| next_map.is_some());
+        self.go_to(next);
         if let Some(next) = &mut self.next {
             next.ring = Some(ring.ring.clone());
             next.map = next_map;

@@ -86,11 +86,15 @@ impl Group {
     /// Makes a link, connects it if the peer's end is known, and names it.
     fn make(self: &Arc<Self>, attempt: Attempt, spare_only: bool, peer: Option<LinkEnd>) {
         let made = self.new_link(attempt.link(), spare_only, peer);
+        // Nobody minds if it is too late.
         let link = match self.count_reason(made) {
             Ok(link) => link,
-            Err(_) => {
-                // Nobody minds if it is too late.
+            Err(ENODEV | EHOSTUNREACH) => {
                 let _ = self.with_flow(|flow, _, now| flow.link_made(attempt, None, now));
+                return;
+            }
+            Err(_) => {
+                let _ = self.with_flow(|flow, _, now| flow.link_not_made(attempt, now));
                 return;
             }
         };
@@ -101,7 +105,7 @@ impl Group {
                 .is_ok_and(|()| self.name(&pools, attempt, &link))
         };
         if !wanted {
-            let _ = self.with_flow(|flow, _, now| flow.link_made(attempt, None, now));
+            let _ = self.with_flow(|flow, _, now| flow.link_not_made(attempt, now));
             link.shutdown();
             self.pools.lock().drop_link(attempt.link());
         }
@@ -127,7 +131,7 @@ impl Group {
             .ok_or_else(|| self.why_no_path())?;
         let link = Link::new(self.clone(), place, path)?;
         if let Some(peer) = peer {
-            if let Err(error) = self.connect_link(&link, &peer) {
+            if let Err(error) = self.connect_to(&link, &peer) {
                 link.shutdown();
                 return Err(error);
             }
@@ -180,8 +184,16 @@ impl Group {
     fn connect_further(&self, place: LinkIx) -> Result {
         let link = self.link(place).ok_or(ENOTCONN)?;
         let peer = self.flow.lock().flow.peer_end(place).ok_or(ESTALE)?;
-        self.connect_link(&link, &peer)?;
+        self.connect_to(&link, &peer)?;
         self.pools.lock().register(place)
+    }
+
+    /// Connects a further link. The peer's host may have a former Ethernet address of our port in mind.
+    fn connect_to(&self, link: &Link, peer: &LinkEnd) -> Result {
+        if self.is_direct() {
+            path::ask_for(&link.path, peer.gid);
+        }
+        self.connect_link(link, peer)
     }
 
     /// A port for a further link: one that no link is on, or if need be another one.

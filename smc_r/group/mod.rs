@@ -658,9 +658,7 @@ impl Group {
     /// Connects the queue pair of a link. Sleeps.
     fn connect_link(&self, link: &Link, peer: &LinkEnd) -> Result {
         let mut end = Peer::from(peer);
-        if self.is_direct() {
-            path::ask_for(&link.path, peer.gid);
-        } else {
+        if !self.is_direct() {
             end.mac = path::gateway_mac(&link.path, peer.gid)?;
         }
         link.connect(&end)

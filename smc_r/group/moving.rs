@@ -195,6 +195,13 @@ impl Group {
 
     /// Spreads connections over the links.
     fn spread(self: &Arc<Self>) {
+        while self.spread_once() {}
+    }
+
+    /// Looks at each connection once. True if one was moved: then another link may be the fullest, and those of it that
+    /// were looked at before may be in their right place no more.
+    fn spread_once(self: &Arc<Self>) -> bool {
+        let mut has_moved = false;
         let mut loads = [0; MAX_LINKS];
         for (load, place) in loads.iter_mut().zip(LinkIx::all()) {
             *load = self.link(place).map_or(0, |link| link.load());
@@ -214,8 +221,10 @@ impl Group {
                 if let Some(load) = loads.get_mut(to.get()) {
                     *load = load.saturating_add(1);
                 }
+                has_moved = true;
             }
         });
+        has_moved
     }
 
     /// Has a connection move as soon as nothing of it is under way. False if it is on another link.

@@ -4,7 +4,10 @@
 //! 4.6 and 4.8).
 
 use super::{
-    overtaken::Awaited,
+    overtaken::{
+        is_before,
+        Awaited, //
+    },
     Conn,
     ConnError,
     Event,
@@ -37,12 +40,20 @@ impl Conn {
         cdc: &Cdc,
         mut byte_at: impl FnMut(u32) -> u8,
     ) -> Events {
+        let last = self.hear(link, cdc.seq);
         let mut events = self.take_cdc(link, cdc, &mut byte_at);
+        events.late = events.dropped && last.is_none_or(|last| !is_before(cdc.seq, last));
         // The last one that was missing may have come.
         if let Some(held) = self.release() {
             events.merge(self.take_cdc(link, &held, &mut byte_at));
         }
         events
+    }
+
+    /// Remembers the number of a message of a link; gives that of the one before.
+    #[inline]
+    fn hear(&mut self, link: LinkIx, seq: u16) -> Option<u16> {
+        self.heard.get_mut(link.get())?.replace(seq)
     }
 
     /// Tells whether the link group has more than one link, whose messages may come in another order
@@ -111,7 +122,6 @@ impl Conn {
         }
         if ahead >= 0x8000 {
             events.dropped = true;
-            events.late = true;
             return events;
         }
         let latest;

@@ -68,6 +68,7 @@ use crate::{
         Geometry,
         Position, //
     },
+    group::MAX_LINKS,
     wire::AlertToken, //
 };
 
@@ -187,7 +188,8 @@ pub struct Events {
     pub changed: bool,
     /// The message was old or for a connection that is over, and had no effect.
     pub dropped: bool,
-    /// It was old: one that was sent after it came first. Over several links that is no fault of the peer's.
+    /// It was dropped, and is no fault of the peer's: those of its link came in order. One of another link was faster, or
+    /// the connection was over here before the peer knew.
     pub late: bool,
     /// The message has no effect yet: some that were sent before it are still to come.
     pub held: bool,
@@ -353,6 +355,8 @@ pub struct Conn {
     received: Position,
     consumed: Position,
     rx_seq: u16,
+    /// The number of the last message that came over each link.
+    heard: [Option<u16>; MAX_LINKS],
     /// Messages that the peer is sure to have got through over another link, and that are to come.
     awaited: overtaken::Awaited,
     /// What came meanwhile: the latest.
@@ -477,6 +481,7 @@ impl Conn {
             received: Position::start(own),
             consumed: Position::start(own),
             rx_seq: 0,
+            heard: [None; MAX_LINKS],
             awaited: overtaken::Awaited::NONE,
             held: None,
             several_links: false,

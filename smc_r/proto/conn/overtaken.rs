@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Whether the message with this number was sent before the one with the other.
-const fn is_before(seq: u16, other: u16) -> bool {
+pub(super) const fn is_before(seq: u16, other: u16) -> bool {
     let ahead = other.wrapping_sub(seq);
     ahead != 0 && ahead < 0x8000
 }

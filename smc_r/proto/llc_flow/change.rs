@@ -230,6 +230,21 @@ impl Flow {
         true
     }
 
+    /// As [`Flow::link_made`] without an end, but there is a port, on which no link could be made this time: that is
+    /// tried again later.
+    #[must_use]
+    pub fn link_not_made(&mut self, attempt: Attempt, now: Time) -> bool {
+        if self.change_of(attempt).is_some() {
+            self.note_failure();
+        }
+        self.link_made(attempt, None, now)
+    }
+
+    fn note_failure(&mut self) {
+        self.unfinished = true;
+        self.failures = self.failures.saturating_add(1);
+    }
+
     /// The change under way, if this attempt is what it is about.
     fn change_of(&self, attempt: Attempt) -> Option<Change> {
         self.change
@@ -524,6 +539,8 @@ impl Flow {
             self.add_on_spare |= !self.add_wanted;
             self.add_wanted = true;
         } else if self.change.is_none() {
+            // Whether there is to be another try, this one tells.
+            self.unfinished = false;
             self.event(Event::LinkWanted);
         }
         self.go_on(now);
@@ -923,6 +940,7 @@ impl Flow {
         link.last_received = now;
         let link = *link;
         self.newest = at;
+        self.reassess_beside(at, &link);
         if let Some(reply) = self.confirm_link(&link, true).filter(|_| !message.reply) {
             self.send(at, &reply, None);
         }
@@ -979,8 +997,7 @@ impl Flow {
             self.unmake(change.number, reason, now);
         }
         if self.is_server() && reason == DeleteReason::PATH_LOST {
-            self.unfinished = true;
-            self.failures = self.failures.saturating_add(1);
+            self.note_failure();
         }
         self.go_on(now);
     }
@@ -1123,6 +1140,26 @@ impl Flow {
             .is_some_and(|end| self.is_taken(|link| link.peer, end.mac, end.gid));
         if let Some(link) = self.link_mut(at) {
             link.asymmetric = local || peer;
+        }
+    }
+
+    /// What was asymmetric when a new link was agreed on may have come to count like all others since then, by the end of a
+    /// third one. If it shares a port with the new link, it is asymmetric again.
+    fn reassess_beside(&mut self, at: LinkIx, new: &Link) {
+        if self.asymmetric().is_some() {
+            return;
+        }
+        let is_shared = |end: Option<LinkEnd>, other: Option<LinkEnd>| {
+            end.zip(other)
+                .is_some_and(|(end, other)| end.same_port(other.mac, other.gid))
+        };
+        let beside = self.active().filter(|other| *other != at).find(|other| {
+            self.link(*other).is_some_and(|other| {
+                is_shared(other.local, new.local) || is_shared(other.peer, new.peer)
+            })
+        });
+        if let Some(link) = beside.and_then(|other| self.link_mut(other)) {
+            link.asymmetric = true;
         }
     }
 

@@ -483,7 +483,7 @@ pub struct Flow {
     /// But not before then.
     add_after: Option<Time>,
     retry_at: Option<Time>,
-    /// Server: a link for which both sides have a port could not be used.
+    /// A link for which both sides have a port could not be made by us, or, as server, not be used.
     unfinished: bool,
     /// How many did so in a row.
     failures: u8,

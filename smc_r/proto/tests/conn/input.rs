@@ -188,8 +188,44 @@ fn old_message_is_dropped() {
     assert_eq!(rig.conn.readable(), 6000);
     let before = rig.conn.diag();
     let events = rig.handle(&first());
-    assert!(events.dropped && events.late);
+    assert!(
+        events.dropped && !events.late,
+        "nothing overtakes on a link"
+    );
     assert_eq!(rig.conn.diag(), before);
+}
+
+/// What another link's message has overtaken has no effect, which is nobody's fault; what is older than the one before
+/// on its own link is the peer's.
+#[test]
+fn a_message_of_another_link_may_be_late() {
+    let mut rig = Rig::new(64, 0);
+    let at = |rig: &mut Rig, seq, count| Cdc {
+        seq,
+        prod: rig.cursor(count),
+        ..rig.message()
+    };
+    let [first, second, third, fourth] =
+        [(1, 10), (2, 20), (3, 30), (4, 40)].map(|(seq, count)| at(&mut rig, seq, count));
+    assert!(!rig.handle_over(0, &first).dropped);
+    assert!(!rig.handle_over(1, &third).dropped);
+    let events = rig.handle_over(0, &second);
+    assert!(events.dropped && events.late);
+    let events = rig.handle_over(1, &second);
+    assert!(
+        events.dropped && !events.late,
+        "it came after the third one"
+    );
+    let events = rig.handle_over(0, &first);
+    assert!(
+        events.dropped && !events.late,
+        "it came after the second one"
+    );
+    assert_eq!(rig.conn.readable(), 30);
+    // The peer does not know yet that the connection is over.
+    rig.conn.abort();
+    let events = rig.handle_over(0, &fourth);
+    assert!(events.dropped && events.late);
 }
 
 #[test]

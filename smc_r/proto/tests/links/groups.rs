@@ -155,6 +155,34 @@ fn a_third_link_that_fails_is_tried_again() {
     assert_eq!(world.hosts[0].ups, number + 1);
 }
 
+/// Memory, say, is short when a third link is to be made.
+#[test]
+fn a_third_link_that_cannot_be_made_is_tried_again() {
+    let setup = Setup {
+        max_links: [3, 3],
+        spare: [1, 1],
+        ..Setup::TWO
+    };
+    for setup in versions(setup) {
+        for host in 0..2 {
+            let mut world = settled(setup);
+            world.hosts[host].cannot_make = true;
+            world.stimulate(Stimulus::Restore(0, 2));
+            after(&mut world, Stimulus::Restore(1, 2), 1_000);
+            assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
+            let until = world.now + 2 * 60_000;
+            world.run_until(until);
+            assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
+            world.hosts[host].cannot_make = false;
+            // A minute, twice as long, and so on.
+            let until = world.now + 16 * 60_000;
+            world.run_until(until);
+            checked(&mut world);
+            assert_eq!(world.up(0).len(), 3, "{:#?}", world.log);
+        }
+    }
+}
+
 #[test]
 fn version_two_stops_at_three_links() {
     let world = settled(Setup {

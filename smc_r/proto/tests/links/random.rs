@@ -36,6 +36,8 @@ struct Counts {
     links: usize,
     /// Connections went to another link.
     moves: usize,
+    /// A port went while something was under way, such as the end of another link.
+    overlaps: usize,
 }
 
 /// A group and its ports, with so many connections that are busy all the time. Every fourth group has many links,
@@ -63,6 +65,7 @@ fn life(seed: u64, streams: usize, eight: bool) -> Counts {
     world.run_until(5_000);
     assert_eq!(world.hosts[0].first, Some(true));
     let mut links = world.up(0).len();
+    let mut overlaps = 0;
     for _ in 0..rng.size(20, 120) {
         let h = rng.below(2) as usize;
         let port = rng.below(ports[h] as u64) as usize;
@@ -70,10 +73,9 @@ fn life(seed: u64, streams: usize, eight: bool) -> Counts {
             0..=2 => world.stimulate(Stimulus::Announce(h)),
             3 => world.stimulate(Stimulus::Withdraw(h)),
             4..=5 => {
-                // Some link has to stay for as long as it takes to tell of another one's end.
-                let quiet = world.is_quiet() && world.check().is_ok();
-                let others = world.up(h).iter().any(|link| link.1 != port);
-                if quiet && others {
+                // Nobody may have noticed yet what was cut before. But some link has to stay.
+                if world.survives(h, port) {
+                    overlaps += usize::from(!(world.is_quiet() && world.check().is_ok()));
                     world.stimulate(Stimulus::Cut(h, port));
                 }
             }
@@ -126,6 +128,7 @@ fn life(seed: u64, streams: usize, eight: bool) -> Counts {
         waits: world.hosts.iter().map(|host| host.put_back).sum(),
         broken_seals: world.broken_seals,
         links,
+        overlaps,
     }
 }
 
@@ -159,6 +162,7 @@ fn lives(name: &str, runs: u64, streams: usize, eight: bool) {
                 sum.broken_seals += counts.broken_seals;
                 sum.links = sum.links.max(counts.links);
                 sum.moves += counts.moves;
+                sum.overlaps += counts.overlaps;
             }
             Err(cause) => {
                 eprintln!("{name} failed with SMC_SEED={seed}");
@@ -172,13 +176,18 @@ fn lives(name: &str, runs: u64, streams: usize, eight: bool) {
         broken_seals,
         links,
         moves,
+        overlaps,
     } = sum;
     println!(
         "{name}: {steps} steps, up to {links} links, keys waited {waits} times, {broken_seals} seals broken, \
-         {moves} moves"
+         {moves} moves, {overlaps} cuts that overlap"
     );
     let usual = number("SMC_SEED").is_none() && number("SMC_RUNS").is_none();
     assert!(!usual || links >= 6, "{links} links at most");
+    assert!(
+        !usual || overlaps > 0,
+        "no cut came while another one was seen to"
+    );
     assert!(
         !usual || eight || scale < LONG || steps >= 1_000_000,
         "{steps} steps only"

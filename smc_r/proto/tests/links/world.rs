@@ -186,6 +186,8 @@ pub struct Host {
     pub ups: usize,
     pub downs: usize,
     pub streams: Vec<Stream>,
+    /// Makes no further link, though there is a port.
+    pub cannot_make: bool,
     last_number: u8,
 }
 
@@ -290,6 +292,7 @@ impl World {
                 ups: 0,
                 downs: 0,
                 streams: (0..setup.streams).map(Stream::new).collect(),
+                cannot_make: false,
                 last_number: 1,
             }
         };
@@ -675,6 +678,17 @@ impl World {
             return;
         };
         let now = self.time();
+        let attempt = match task {
+            Task::Make { attempt, .. } | Task::Accept { attempt, .. } => Some(attempt),
+            Task::Connect(_) => None,
+        };
+        if let Some(attempt) = attempt.filter(|_| self.hosts[h].cannot_make) {
+            if matches!(task, Task::Accept { .. }) {
+                self.hosts[h].order.dropped();
+            }
+            let _ = self.hosts[h].flow.link_not_made(attempt, now);
+            return self.settle(h);
+        }
         match task {
             Task::Make {
                 attempt,
@@ -972,6 +986,18 @@ impl World {
             (wire, qp.port, *number, qp.peer.unwrap())
         })
         .collect()
+    }
+
+    /// Whether a link is left if this port goes: one that works at both ends, and that nobody means to end.
+    pub fn survives(&self, h: usize, port: usize) -> bool {
+        let works = |h: usize, qp: &Qp| {
+            let Host { ports, flow, .. } = &self.hosts[h];
+            qp.up && !qp.failed && !qp.sealed && ports[qp.port] && !flow.is_doomed(qp.link)
+        };
+        self.hosts[h].qps.values().any(|qp| {
+            let far = qp.peer.and_then(|peer| self.hosts[1 - h].qps.get(&peer));
+            qp.port != port && works(h, qp) && far.is_some_and(|far| works(1 - h, far))
+        })
     }
 
     /// Posts a chain of a connection.
