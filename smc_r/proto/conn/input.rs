@@ -40,9 +40,9 @@ impl Conn {
         cdc: &Cdc,
         mut byte_at: impl FnMut(u32) -> u8,
     ) -> Events {
-        let last = self.hear(link, cdc.seq);
+        let is_in_order = self.hear(link, cdc.seq);
         let mut events = self.take_cdc(link, cdc, &mut byte_at);
-        events.late = events.dropped && last.is_none_or(|last| !is_before(cdc.seq, last));
+        events.late = events.dropped && is_in_order;
         // The last one that was missing may have come.
         if let Some(held) = self.release() {
             events.merge(self.take_cdc(link, &held, &mut byte_at));
@@ -50,10 +50,17 @@ impl Conn {
         events
     }
 
-    /// Remembers the number of a message of a link; gives that of the one before.
+    /// Remembers the number of a message of a link. False if it is older than one that came over this link before.
     #[inline]
-    fn hear(&mut self, link: LinkIx, seq: u16) -> Option<u16> {
-        self.heard.get_mut(link.get())?.replace(seq)
+    fn hear(&mut self, link: LinkIx, seq: u16) -> bool {
+        let Some(last) = self.heard.get_mut(link.get()) else {
+            return true;
+        };
+        if last.is_some_and(|last| is_before(seq, last)) {
+            return false;
+        }
+        *last = Some(seq);
+        true
     }
 
     /// Tells whether the link group has more than one link, whose messages may come in another order

@@ -355,7 +355,7 @@ pub struct Conn {
     received: Position,
     consumed: Position,
     rx_seq: u16,
-    /// The number of the last message that came over each link.
+    /// The highest number that came over each link.
     heard: [Option<u16>; MAX_LINKS],
     /// Messages that the peer is sure to have got through over another link, and that are to come.
     awaited: overtaken::Awaited,

@@ -211,11 +211,10 @@ fn a_message_of_another_link_may_be_late() {
     assert!(!rig.handle_over(1, &third).dropped);
     let events = rig.handle_over(0, &second);
     assert!(events.dropped && events.late);
-    let events = rig.handle_over(1, &second);
-    assert!(
-        events.dropped && !events.late,
-        "it came after the third one"
-    );
+    for _ in 0..2 {
+        let events = rig.handle_over(1, &second);
+        assert!(events.dropped && !events.late, "the third one was before");
+    }
     let events = rig.handle_over(0, &first);
     assert!(
         events.dropped && !events.late,
