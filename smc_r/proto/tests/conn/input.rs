@@ -222,7 +222,7 @@ fn a_message_of_another_link_may_be_late() {
     );
     assert_eq!(rig.conn.readable(), 30);
     // The peer does not know yet that the connection is over.
-    rig.conn.abort();
+    let _ = rig.conn.abort();
     let events = rig.handle_over(0, &fourth);
     assert!(events.dropped && events.late);
 }
