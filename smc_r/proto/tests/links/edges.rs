@@ -804,19 +804,26 @@ fn a_link_at_rest_stays_if_it_is_the_last() {
     }
 }
 
+/// Has a host drain its second link, until that is sealed. Gives the queue pairs of both links, and when it would be
+/// gone.
+fn drained_until_sealed(world: &mut World, host: usize) -> ([u32; 2], u64) {
+    let end = world.now + 400;
+    world.stimulate(Stimulus::Drain(host));
+    let qps = [place(0), place(1)].map(|link| world.qp_of(host, link).unwrap());
+    while !world.hosts[host].qps[&qps[1]].sealed {
+        assert!(world.now < end, "{:#?}", world.log);
+        world.step();
+    }
+    (qps, end)
+}
+
 /// The stand-in fails when the link is sealed already: it stays, and is opened again.
 #[test]
 fn a_sealed_link_is_opened_if_it_is_the_last() {
     for setup in versions(Setup::TWO) {
         for host in 0..2 {
             let mut world = settled(setup);
-            let end = world.now + 400;
-            world.stimulate(Stimulus::Drain(host));
-            let qps = [place(0), place(1)].map(|link| world.qp_of(host, link).unwrap());
-            while !world.hosts[host].qps[&qps[1]].sealed {
-                assert!(world.now < end, "{:#?}", world.log);
-                world.step();
-            }
+            let (qps, end) = drained_until_sealed(&mut world, host);
             assert!(world.hosts[host].flow.is_link_up(place(1)));
             world.fail(host, qps[0]);
             world.run_until(end + 1_000);
@@ -840,13 +847,7 @@ fn the_group_ends_if_the_stand_in_fails_while_a_sealed_link_is_written_to() {
     for setup in versions(setup) {
         for host in 0..2 {
             let mut world = settled(setup);
-            let end = world.now + 400;
-            world.stimulate(Stimulus::Drain(host));
-            let qps = [place(0), place(1)].map(|link| world.qp_of(host, link).unwrap());
-            while !world.hosts[host].qps[&qps[1]].sealed {
-                assert!(world.now < end, "{:#?}", world.log);
-                world.step();
-            }
+            let (_, end) = drained_until_sealed(&mut world, host);
             let peer = 1 - host;
             world.fail(peer, world.qp_of(peer, place(0)).unwrap());
             for number in 0..2 {
