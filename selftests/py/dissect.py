@@ -6,7 +6,8 @@ What is reported as wrong: a case without any, messages of which tshark warns, p
 that is no CLC message, payload of any that begins like one and is none, messages by RDMA that are neither LLC nor CDC
 or that nobody is woken for, writes with immediate data. Every kind of message that is needed has to be there, of one
 host if its Ethernet addresses are given, and what somebody has to say in a case. An LLC message can be asked for as a
-request or a reply: "DELETE RKEY request".
+request or a reply: "DELETE RKEY request". Where a case begins a link group, data can be asked to wait until so many links
+are confirmed.
 """
 
 import argparse
@@ -50,6 +51,7 @@ KINDS = [*CLC.values(), *dict.fromkeys(LLC.values())]
 KINDS += [f"{kind} {which}" for kind in dict.fromkeys(LLC.values()) if kind != LLC[CDC] for which in (REQUEST, REPLY)]
 # Where an LLC message tells a reply from a request, in either version.
 FLAGS_AT, IS_REPLY = 3, 0x80
+CONFIRMED = f"{LLC[0x01]} {REPLY}"
 # What else is looked for: a flag of a message, and one of several packets.
 REJECTED, LONG = "rejected ADD LINK", "long message"
 # How tshark writes that a flag is set.
@@ -252,6 +254,8 @@ def arguments():
     parser.add_argument("--need", action="append", default=[], choices=KINDS, metavar="KIND")
     parser.add_argument("--has", action="append", default=[], nargs=3, metavar=("CASE", "ETHER", "KIND"),
                         help=f"where who has to say what: a kind, {REJECTED} or {LONG}")
+    parser.add_argument("--held", default=0, type=int, metavar="LINKS",
+                        help="how many links are confirmed, in each case, before the first CDC message")
     parser.add_argument("prefix")
     parser.add_argument("cases")
     parser.add_argument("captures", nargs="+")
@@ -267,6 +271,7 @@ def main():
     with open(readable, "wb") as file:
         file.write(content)
     seen, sent = collections.Counter(), long
+    confirmed = collections.Counter()
     messages = 0
     wrong = list(without_any(names, found))
     payload = collections.defaultdict(list)
@@ -290,6 +295,9 @@ def main():
                 if what == "LLC":
                     which = REPLY if replies[int(frame.frame_number) - 1] else REQUEST
                     sent.add((case, frame.eth_src, f"{name} {which}"))
+                    confirmed[case] += f"{name} {which}" == CONFIRMED
+                if kind == CDC and confirmed[case] < options.held:
+                    report("data has not waited for the links")
                 if kind not in known:
                     report(f"{what} type {kind}")
         if any(flag in TRUE for flag in frame.smc_add_link_response_rejected.split(",")):

@@ -7,6 +7,8 @@ use smc_proto::{
         LinkIx,
         OwnRmb,
         OwnTable,
+        PeerRmb,
+        PeerTable,
         Tokens, //
     },
     llc::{
@@ -18,6 +20,7 @@ use smc_proto::{
         ConfirmRkeyCont,
         DeleteLink,
         DeleteReason,
+        DeleteRkey,
         LinkRToken,
         Llc,
         RTokenPair,
@@ -33,7 +36,8 @@ use smc_proto::{
     wire::{
         LinkNum,
         Psn,
-        QpNum, //
+        QpNum,
+        RToken, //
     },
 };
 
@@ -83,6 +87,8 @@ enum Arrives {
     /// ADD LINK of a client.
     Hint,
     Rkey,
+    /// DELETE RKEY for a buffer that nothing uses.
+    RkeyGone,
 }
 use Arrives::*;
 
@@ -131,7 +137,25 @@ fn message(arrives: Arrives) -> Llc {
             layout: AddLinkLayout::Deployed,
         }),
         Rkey => Llc::ConfirmRkey(announced()),
+        RkeyGone => Llc::DeleteRkey(DeleteRkey::request(unused().rkey)),
     }
+}
+
+/// The key on the first link of a buffer that the peer takes back.
+fn unused() -> RToken {
+    key(90)
+}
+
+/// It has been announced, with keys for two links.
+fn announce_unused(peers: &mut [PeerRmb]) {
+    let mut tokens = Tokens::EMPTY;
+    tokens.set(FIRST, unused());
+    tokens.set(place(1), key(91));
+    PeerTable::new(peers).add_all(FIRST, &tokens).unwrap();
+}
+
+fn knows_unused(peers: &mut [PeerRmb]) -> bool {
+    PeerTable::new(peers).find(FIRST, unused().rkey).is_some()
 }
 
 /// A buffer of the peer, with keys for three links.
@@ -348,11 +372,12 @@ fn answer(arrives: Arrives, accepted: bool) -> Llc {
         }),
         Llc::ConfirmRkey(request) if accepted => Llc::ConfirmRkey(request.accepted()),
         Llc::ConfirmRkey(request) => Llc::ConfirmRkey(request.refused(true)),
+        Llc::DeleteRkey(request) => Llc::DeleteRkey(request.answered(0)),
         other => panic!("there is no answer to {other:?}"),
     }
 }
 
-const AT_SERVER: [(&[During], Arrives, Outcome); 12] = [
+const AT_SERVER: [(&[During], Arrives, Outcome); 14] = [
     (&[Make, Offer, Connect, Keys, Confirm], Test, Answered),
     (&[Delete, OurRkey, PeerRkey], Test, Answered),
     (&[Make, Offer, Connect, Keys, Confirm], DeleteAll, Over),
@@ -365,6 +390,9 @@ const AT_SERVER: [(&[During], Arrives, Outcome); 12] = [
     (&[Delete], Rkey, Refused),
     (&[OurRkey, PeerRkey], Hint, Queued),
     (&[OurRkey, PeerRkey], DeleteOne, Queued),
+    // A change of links does not depend on a buffer that goes: its keys go with it, on all of them.
+    (&[Make, Offer, Connect, Keys, Confirm], RkeyGone, Answered),
+    (&[Delete, OurRkey, PeerRkey], RkeyGone, Answered),
 ];
 
 #[test]
@@ -410,7 +438,11 @@ fn made(this: &mut Serving, attempt: Attempt) {
 
 /// The message comes in, and has its effect.
 fn crossing(this: &mut Serving, arrives: Arrives, outcome: Outcome) {
+    if arrives == RkeyGone {
+        announce_unused(&mut this.server.peers);
+    }
     this.server.receive(FIRST, message(arrives));
+    assert!(!knows_unused(&mut this.server.peers));
     let sends = said(&mut this.server.flow);
     let happened = events(&mut this.server.flow);
     let what = format!("{:?} {arrives:?}: {sends:?} {happened:?}", this.during);
@@ -595,13 +627,17 @@ fn client_in(during: During) -> Client {
 }
 
 #[test]
-fn a_client_answers_a_test_and_takes_the_end_at_any_time() {
+fn a_client_answers_a_test_and_takes_back_and_the_end_at_any_time() {
     for during in [Make, Keys, Confirm, Delete, OurRkey, PeerRkey] {
         let mut client = client_in(during);
-        client.receive(FIRST, &message(Test).emit());
-        let sends = said(&mut client.flow);
-        assert_eq!(sends, [(0, answer(Test, true))], "{during:?}");
-        assert_eq!(client.events(), []);
+        announce_unused(&mut client.peers);
+        for arrives in [Test, RkeyGone] {
+            client.receive(FIRST, &message(arrives).emit());
+            let sends = said(&mut client.flow);
+            assert_eq!(sends, [(0, answer(arrives, true))], "{during:?}");
+            assert_eq!(client.events(), []);
+        }
+        assert!(!knows_unused(&mut client.peers));
         client.receive(FIRST, &message(DeleteAll).emit());
         let down = Event::Down(DownReason::PeerDeleted(DeleteReason::PROGRAM));
         assert_eq!(client.events(), [down, Event::Release], "{during:?}");

@@ -63,8 +63,10 @@ fn run(plan: &Plan<'_>, script: &[(usize, usize)]) -> Vec<usize> {
     world.run_until(end);
     let has = |is: fn(&Stimulus) -> bool| plan.stimuli.iter().any(|(_, one)| is(one));
     let lossy = has(|one| *one == Stimulus::Lose);
-    if lossy && has(|one| matches!(one, Stimulus::Restore(..))) {
-        // A client to which an offer has got lost is refused for as long as the server waits for the answer.
+    let lost = plan.stimuli.iter().filter(|(_, one)| *one == Stimulus::Lose);
+    if lossy && has(|one| matches!(one, Stimulus::Restore(..))) || lost.count() > 1 {
+        // A client is refused for as long as the server waits for the answer to what has got lost. Its connection stays
+        // on TCP then.
         world.hosts[1].refused.clear();
     }
     let mut result = world.check();
@@ -289,6 +291,57 @@ fn a_message_is_lost_where_exchanges_collide() {
                         settled: true,
                         stimuli: &[(0, first), (at, second), (lost, Stimulus::Lose)],
                         survives: true,
+                    };
+                    explore(&plan, &mut Vec::new(), 0);
+                }
+            }
+        }
+    }
+}
+
+/// With four links, two messages that get lost cost two of them at most, and those that are left carry on; that of an
+/// exchange in two messages is repeated from its beginning.
+#[test]
+fn messages_of_announcements_in_two_are_lost() {
+    let every = if deep() { 1 } else { 3 };
+    let mut runs = 0;
+    for h in 0..2 {
+        for other in harmless() {
+            for lost in 1..16 {
+                for again in (lost..16).step_by(every) {
+                    let plan = Plan {
+                        setup: FOUR,
+                        settled: true,
+                        stimuli: &[
+                            (0, Stimulus::Announce(h)),
+                            (1, other),
+                            (lost, Stimulus::Lose),
+                            (again, Stimulus::Lose),
+                        ],
+                        survives: true,
+                    };
+                    runs += explore(&plan, &mut Vec::new(), usize::from(deep()));
+                }
+            }
+        }
+    }
+    assert!(runs > 500, "{runs} runs");
+}
+
+/// Two messages that get lost may cost a group its two links; either side knows, and keeps nothing.
+#[test]
+fn two_messages_are_lost() {
+    let every = if deep() { 1 } else { 4 };
+    for v2 in [false, true] {
+        let setup = Setup { v2, ..THREE };
+        for stimulus in stimuli() {
+            for lost in 1..16 {
+                for again in (lost..20).step_by(every) {
+                    let plan = Plan {
+                        setup,
+                        settled: true,
+                        stimuli: &[(0, stimulus), (lost, Stimulus::Lose), (again, Stimulus::Lose)],
+                        survives: false,
                     };
                     explore(&plan, &mut Vec::new(), 0);
                 }
