@@ -7,7 +7,7 @@ that is no CLC message, payload of any that begins like one and is none, message
 or that nobody is woken for, writes with immediate data. Every kind of message that is needed has to be there, of one
 host if its Ethernet addresses are given, and what somebody has to say in a case. An LLC message can be asked for as a
 request or a reply: "DELETE RKEY request". Where a case begins a link group, data can be asked to wait until so many links
-are confirmed.
+are confirmed, as far as a host can know, unless a link was offered once more since it had not come about.
 """
 
 import argparse
@@ -51,7 +51,7 @@ KINDS = [*CLC.values(), *dict.fromkeys(LLC.values())]
 KINDS += [f"{kind} {which}" for kind in dict.fromkeys(LLC.values()) if kind != LLC[CDC] for which in (REQUEST, REPLY)]
 # Where an LLC message tells a reply from a request, in either version.
 FLAGS_AT, IS_REPLY = 3, 0x80
-CONFIRMED = f"{LLC[0x01]} {REPLY}"
+OFFER = f"{LLC[0x02]} {REQUEST}"
 # What else is looked for: a flag of a message, and one of several packets.
 REJECTED, LONG = "rejected ADD LINK", "long message"
 # How tshark writes that a flag is set.
@@ -247,6 +247,35 @@ def warns(frame):
     return any(severity >= WARNING and group not in (SEQUENCE, CHECKSUM) for severity, group in zip(severities, groups))
 
 
+class Beginning:
+    """Whether data of a link group, at its beginning, waits for so many links."""
+
+    def __init__(self, links):
+        self.links = links
+        # Who has confirmed a link: ports of the server by requests, those of the client by replies.
+        self.said = {REQUEST: set(), REPLY: set()}
+        self.offers = 0
+        self.early = []
+
+    def llc(self, name, which, source):
+        """An LLC message."""
+        self.offers += f"{name} {which}" == OFFER
+        if name == LLC[0x01]:
+            self.said[which].add(source)
+
+    def cdc(self, source, report):
+        """A CDC message. A server knows of a link by the reply; its client has had the request by then."""
+        heard = self.said[REPLY if source in self.said[REQUEST] else REQUEST]
+        if len(heard) < self.links:
+            self.early.append(report)
+
+    def end(self):
+        """Reports what was early. Each link but the first is offered once, unless it does not come about at first."""
+        if self.offers < self.links:
+            for report in self.early:
+                report("data has not waited for the links")
+
+
 def arguments():
     """Those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -255,7 +284,7 @@ def arguments():
     parser.add_argument("--has", action="append", default=[], nargs=3, metavar=("CASE", "ETHER", "KIND"),
                         help=f"where who has to say what: a kind, {REJECTED} or {LONG}")
     parser.add_argument("--held", default=0, type=int, metavar="LINKS",
-                        help="how many links are confirmed, in each case, before the first CDC message")
+                        help="how many links are confirmed, in each case, before data comes")
     parser.add_argument("prefix")
     parser.add_argument("cases")
     parser.add_argument("captures", nargs="+")
@@ -271,7 +300,7 @@ def main():
     with open(readable, "wb") as file:
         file.write(content)
     seen, sent = collections.Counter(), long
-    confirmed = collections.Counter()
+    beginnings = collections.defaultdict(lambda: Beginning(options.held))
     messages = 0
     wrong = list(without_any(names, found))
     payload = collections.defaultdict(list)
@@ -295,9 +324,9 @@ def main():
                 if what == "LLC":
                     which = REPLY if replies[int(frame.frame_number) - 1] else REQUEST
                     sent.add((case, frame.eth_src, f"{name} {which}"))
-                    confirmed[case] += f"{name} {which}" == CONFIRMED
-                if kind == CDC and confirmed[case] < options.held:
-                    report("data has not waited for the links")
+                    beginnings[case].llc(name, which, frame.eth_src)
+                if kind == CDC:
+                    beginnings[case].cdc(frame.eth_src, report)
                 if kind not in known:
                     report(f"{what} type {kind}")
         if any(flag in TRUE for flag in frame.smc_add_link_response_rejected.split(",")):
@@ -325,6 +354,8 @@ def main():
         for is_clc, report in payload[stream]:
             if not is_clc:
                 report("no CLC message on an accelerated connection")
+    for beginning in beginnings.values():
+        beginning.end()
     wrong += [f"no {what} in {case} from {who}" for case, who, what in options.has if (case, who, what) not in sent]
     for text in wrong[:20]:
         print(f"# {text}")

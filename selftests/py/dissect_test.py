@@ -128,7 +128,7 @@ def dissect(cases, *options):
             with open(name, "wb") as file:
                 file.write(content)
         command = [sys.executable, os.path.join(HERE, "dissect.py"), *options, *files]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600, check=False)
     said = re.sub(r"frame \d+ \((.*?)\): (.*?): .*", r"\1: \2", done.stdout)
     return done.returncode, sorted(line for line in said.splitlines() if "accelerated connections;" not in line)
 
@@ -151,6 +151,18 @@ def tries():
     of_them = [word for lack in lacks for word in ("--has", *lack)]
     yield [f"no {what} in {case} from {who}" for case, who, what in lacks], {"good": good}, of_them
     yield ["no message by RDMA"], {"tcp": Wire.connect}, []
+
+    link = ((SERVER, TV["TV09"]), (CLIENT, TV["TV10"]))
+    beginnings = {
+        "waits": (*link, (SERVER, CDC), (CLIENT, CDC)),
+        "knows": (link[0], (CLIENT, CDC)),
+        "early": (link[0], (SERVER, CDC), link[1]),
+        "repeated": ((SERVER, TV["TV11"]), link[0], (SERVER, CDC)),
+    }
+    yield ["early: data has not waited for the links"], {
+        case: lambda wire, messages=messages: [wire.rdma(*message) for message in messages]
+        for case, messages in beginnings.items()
+    }, ["--held", "1"]
 
     said = [f"{case}: {text}" for case, (text, _) in BAD.items()] + ["nothing was captured of silent"]
     yield said, {"silent": lambda wire: None, **{case: send for case, (_, send) in BAD.items()}}, []

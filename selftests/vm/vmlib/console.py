@@ -10,7 +10,8 @@ TROUBLE = re.compile(
     |INFO:\ task\ .*blocked\ for\ more|self-detected\ stall|detected\ stalls|soft\ lockup|hard\ LOCKUP
     |general\ protection\ fault|unable\ to\ handle|stack\ segment|divide\ error|invalid\ opcode
     |scheduling\ while\ atomic|sleeping\ function\ called|refcount_t:|list_(?:add|del)\ corruption
-    |kmemleak:\ [1-9]\d*\ new\ suspected|unreferenced\ object|Objects\ remaining
+    |kmemleak:\ [1-9]\d*\ new\ suspected|unreferenced\ object|Objects\ remaining|memory\ leak\ detector\ disabled
+    |allocated\ at\ module\ unload
     |unregister_netdevice:\ waiting|rust_kernel:\ panicked|Memory\ cgroup\ out\ of\ memory
     |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ cannot\ boot|truncated\ extack
     """,
