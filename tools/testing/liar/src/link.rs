@@ -151,7 +151,8 @@ impl Link {
     pub(crate) fn new(port: &Rc<Port>, terms: Terms, rmb: Option<&Memory>) -> io::Result<Self> {
         let domain = Domain::new(port)?;
         let qp = QueuePair::new(&domain, DEPTH)?;
-        let rmb_len = usize::from(terms.elements) * terms.element_len as usize;
+        // One more, which nobody is told of, behind those that connections may get.
+        let rmb_len = (usize::from(terms.elements) + 1) * terms.element_len as usize;
         let link = Self {
             rmb: match rmb {
                 Some(rmb) => rmb.again(&domain)?,
@@ -212,6 +213,12 @@ impl Link {
         }
         self.next_element += 1;
         Ok(self.next_element)
+    }
+
+    /// The bytes of our RMB behind the elements that connections have got.
+    pub(crate) fn unused(&self) -> Vec<u8> {
+        let start = usize::from(self.next_element) * self.terms.element_len as usize;
+        self.rmb.read(start, self.rmb.len() - start)
     }
 
     /// Connects the queue pair to a far end.

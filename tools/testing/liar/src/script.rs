@@ -13,6 +13,7 @@ use std::time::Duration;
 /// What scripts can say.
 pub(crate) const HELP: &str = "\
 Steps of a script, one in a line. L is the name of a link, C that of a connection; [x] may be left out.
+In the end, nothing may have been written to our RMBs but to elements of connections.
 
   link L client|server [v2=EID] [elements=N] [size=CODE]   a host of its own, with one queue pair
   further M L                       a queue pair on the second device, for a further link of the group of L: a client
@@ -45,7 +46,6 @@ Steps of a script, one in a line. L is the name of a link, C that of a connectio
   expect C abort|rst|end|open [SECONDS]
   expect C element-of|not-element-of D   whether the other side has given it the same element as D
   expect L down|up [SECONDS]
-  canaries L                        unused elements of our RMB are untouched
   close C, fin C, rst C             orderly, or only TCP
   leave                             DELETE LINK for all links of all groups that work
   sleep MS";
@@ -100,7 +100,9 @@ pub(crate) fn run(world: &mut World, steps: &[Step]) -> (usize, Option<(usize, S
             return (done, Some((step.number, step.text.clone(), error)));
         }
     }
-    (steps.len(), None)
+    let intact = world.check_canaries();
+    let wrong = intact.map_err(|error| (0, "in the end".to_string(), error));
+    (steps.len(), wrong.err())
 }
 
 /// The words of a step behind the first: those in order, and those with a name.
@@ -234,7 +236,6 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
         }
         "queue-pair" => queue_pair(world, words),
         "expect" => expect(world, words),
-        "canaries" => world.check_canaries(&words.next()?),
         "close" => close(world, &words.next()?),
         "fin" => {
             world.conn(&words.next()?)?.fin();
