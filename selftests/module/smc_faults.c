@@ -13,6 +13,8 @@
  *   hit     calls that failed
  *   where   from where the first of them was called
  *   mac     the Ethernet address that the module's last queue pair was told to send to; begins when it is written
+ *   event   "CARD TYPE PORT": the RDMA device on that card of this network namespace tells of an event, by its number
+ *           in enum ib_event_type
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -22,10 +24,14 @@
 #include <linux/linkage.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/netdevice.h>
 #include <linux/notifier.h>
+#include <linux/nsproxy.h>
 #include <linux/objtool.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/string.h>
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 static char from[MODULE_NAME_LEN] = "smc_r";
@@ -207,6 +213,36 @@ static int get_mac(char *buffer, const struct kernel_param *kp)
 static const struct kernel_param_ops mac_ops = { .set = watch_mac, .get = get_mac };
 module_param_cb(mac, &mac_ops, NULL, 0600);
 MODULE_PARM_DESC(mac, "Ethernet address that the last queue pair sends to");
+
+static int send_event(const char *text, const struct kernel_param *kp)
+{
+	/* The width below is that of names, less their end. */
+	static_assert(IFNAMSIZ == 16);
+	char name[IFNAMSIZ];
+	struct ib_event event = {};
+	struct net_device *card;
+	unsigned int type;
+
+	if (sscanf(text, "%15s %u %u", name, &type, &event.element.port_num) != 3)
+		return -EINVAL;
+	card = dev_get_by_name(current->nsproxy->net_ns, name);
+	if (!card)
+		return -ENODEV;
+	event.device = ib_device_get_by_netdev(card, RDMA_DRIVER_UNKNOWN);
+	dev_put(card);
+	if (!event.device)
+		return -ENODEV;
+	event.event = type;
+	ib_dispatch_event(&event);
+	/* Whom it concerns is told by a work item that does not hold the device. */
+	flush_workqueue(ib_wq);
+	ib_device_put(event.device);
+	return 0;
+}
+
+static const struct kernel_param_ops event_ops = { .set = send_event };
+module_param_cb(event, &event_ops, NULL, 0200);
+MODULE_PARM_DESC(event, "card, type and port of an event that its RDMA device tells of");
 
 static int module_changes(struct notifier_block *block, unsigned long state, void *data)
 {
