@@ -23,7 +23,7 @@ const fn constant(errno: u32) -> Error {
     assert!(errno > 0 && errno <= bindings::MAX_ERRNO);
     // SAFETY: `Error` has one field, a `NonZeroI32` that holds a negated error number; equal sizes
     // (checked by `transmute`) leave the field no place but offset zero. The value is in range.
-    unsafe { core::mem::transmute::<i32, Error>(-(errno as i32)) }
+    unsafe { core::mem::transmute::<i32, Error>((errno as i32).wrapping_neg()) }
 }
 
 macro_rules! define {

@@ -5,7 +5,14 @@
 //!
 //! All `unsafe` of this tree is here. Nothing in this crate knows what is built on it.
 
-#![deny(unsafe_op_in_unsafe_fn)]
+#![deny(
+    unsafe_op_in_unsafe_fn,
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
 
 mod bindings;
 

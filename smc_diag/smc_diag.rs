@@ -7,6 +7,13 @@
 //! is not loaded, there are no sockets to list.
 
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
 
 use kapi::diag;
 use kernel::prelude::*;

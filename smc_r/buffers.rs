@@ -96,7 +96,7 @@ impl Rmb {
         let most = MAX_RMB.checked_div(size.bytes()).unwrap_or(1);
         let mut elements = elements.min(most).clamp(1, MAX_ELEMENTS);
         let (pages, charge) = loop {
-            let len = size.bytes() as usize * elements as usize;
+            let len = (size.bytes() as usize).saturating_mul(elements as usize);
             let charge = ns.charge(len);
             match charge.and_then(|charge| Ok((Pages::new(len)?, charge))) {
                 Ok((pages, charge)) => break (Arc::new(pages, GFP_KERNEL)?, charge),
@@ -122,7 +122,7 @@ impl Rmb {
 
     /// The bytes of all elements.
     pub(crate) fn len(&self) -> usize {
-        self.size.bytes() as usize * self.elements as usize
+        (self.size.bytes() as usize).saturating_mul(self.elements as usize)
     }
 
     pub(crate) fn pages(&self) -> &Arc<Pages> {

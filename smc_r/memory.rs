@@ -56,7 +56,7 @@ impl Budget {
 
     /// Whether so many are there that idle ones have to go, which is true for one of those who ask.
     fn is_short(&self, limit: usize) -> bool {
-        self.used.load(Relaxed) > limit / 8 * 7 && self.may_trim(PAUSE)
+        self.used.load(Relaxed) > (limit / 8).saturating_mul(7) && self.may_trim(PAUSE)
     }
 
     /// Whether the last time is so many milliseconds ago; then it is now.

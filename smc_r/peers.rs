@@ -130,7 +130,7 @@ impl Peers {
         }
         let old = list.take(&key);
         list.make_room(now);
-        list.last_number += 1;
+        list.last_number = list.last_number.saturating_add(1);
         let peer = Peer {
             key,
             reason,

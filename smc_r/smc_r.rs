@@ -34,6 +34,13 @@
 //! order: a second at most.
 
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
 
 mod buffers;
 mod clock;

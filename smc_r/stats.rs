@@ -55,9 +55,9 @@ pub(crate) struct Reasons {
 
 impl Reasons {
     fn count(&mut self, code: Diagnosis) {
-        self.total += 1;
+        self.total = self.total.saturating_add(1);
         if let Some(reason) = self.each.iter_mut().find(|reason| reason.code == code) {
-            reason.count += 1;
+            reason.count = reason.count.saturating_add(1);
         } else if self.each.len() < MAX_REASONS {
             // Without memory the reason is in the total alone.
             let _ = self.each.push(Reason { code, count: 1 }, GFP_ATOMIC);
@@ -102,12 +102,12 @@ impl Fallbacks {
             }
             None => None,
         };
-        self.last_number += 1;
+        self.last_number = self.last_number.saturating_add(1);
         let entry = PeerFallbacks {
             peer,
             side,
             reason,
-            count: old.map_or(0, |old| old.count) + 1,
+            count: old.map_or(0, |old| old.count).saturating_add(1),
             number: self.last_number,
         };
         // Without memory the peer is forgotten.
@@ -124,7 +124,7 @@ impl Fallbacks {
 
     /// How many reasons there are; they are only ever added.
     pub(crate) fn reasons(&self) -> u32 {
-        (self.server.each.len() + self.client.each.len()) as u32
+        (self.server.each.len()).saturating_add(self.client.each.len()) as u32
     }
 
     /// How often the list of peers has changed.
@@ -162,7 +162,7 @@ impl Failures {
         let same =
             |other: &&mut FailureCount| (other.side, other.kind, other.link) == (side, kind, link);
         if let Some(failure) = self.0.iter_mut().find(same) {
-            failure.count += 1;
+            failure.count = failure.count.saturating_add(1);
         } else if self.0.len() < MAX_FAILURES {
             let failure = FailureCount {
                 side,
@@ -263,7 +263,7 @@ impl Sizes {
 
     fn bucket(&self, n: usize) -> Option<&Atomic<u64>> {
         let units = n.saturating_sub(1) >> 13;
-        let bits = usize::BITS - units.leading_zeros();
+        let bits = usize::BITS.saturating_sub(units.leading_zeros());
         self.0.get((bits as usize).min(BUCKETS - 1))
     }
 

@@ -5,11 +5,14 @@
 
 #![allow(
     clippy::all,
+    clippy::arithmetic_side_effects,
     clippy::as_underscore,
     clippy::cast_lossless,
+    clippy::indexing_slicing,
     clippy::ptr_as_ptr,
     clippy::ref_as_ptr,
     clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
     dead_code,
     improper_ctypes,
     missing_docs,

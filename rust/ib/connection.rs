@@ -205,13 +205,15 @@ impl<H: Handler> Connection<H> {
     ) -> Result<Arc<Self>> {
         let receives = config.receives as usize;
         let slots = config.slots as usize;
-        let receive_bytes = receives * config.receive_len as usize;
-        let long_at = receive_bytes + slots * config.message_len as usize;
-        let long_send_at = long_at + config.receive_more as usize;
-        let bytes = long_send_at + config.long_message_len as usize;
+        // All of it far below what a number holds; what does not fit is not there either.
+        let receive_bytes = receives.saturating_mul(config.receive_len as usize);
+        let send_bytes = slots.saturating_mul(config.message_len as usize);
+        let long_at = receive_bytes.saturating_add(send_bytes);
+        let long_send_at = long_at.saturating_add(config.receive_more as usize);
+        let bytes = long_send_at.saturating_add(config.long_message_len as usize);
         let long = match config.receive_more {
             0 => 0,
-            more => (config.receive_len + more) as usize,
+            more => config.receive_len.saturating_add(more) as usize,
         };
         let long = KVec::from_elem(0, long, GFP_KERNEL)?;
         let pages = Arc::new(Pages::new(bytes)?, GFP_KERNEL)?;
@@ -258,15 +260,15 @@ impl<H: Handler> Connection<H> {
         )?;
 
         let pd = Arc::new(Pd::new(device, config.owner)?, GFP_KERNEL)?;
-        let sends = credits + 1;
+        let sends = credits.saturating_add(1);
         let context = Arc::as_ptr(&this).cast_mut().cast();
-        let entries = sends + config.receives + 2;
+        let entries = sends.saturating_add(config.receives).saturating_add(2);
         // INVARIANT: `this` never moves, and its drop frees the completion queue.
         let cq = Cq::new(device, entries, config.poll, context, config.owner)?;
         let mut size = QpSize {
             sends,
-            receives: config.receives + 1,
-            receive_pieces: 1 + u32::from(config.receive_more != 0),
+            receives: config.receives.saturating_add(1),
+            receive_pieces: if config.receive_more == 0 { 1 } else { 2 },
             inline: config.message_len,
         };
         // SAFETY: In `Objects`, and in `shutdown`, the queue pair goes first.
@@ -330,7 +332,8 @@ impl<H: Handler> Connection<H> {
             write_cqe: &self.write_cqe,
             register_cqe: &self.register_cqe,
             messages: &live.messages,
-            start: self.config.receives as usize * self.config.receive_len as usize,
+            start: (self.config.receives as usize)
+                .saturating_mul(self.config.receive_len as usize),
             stride: self.config.message_len as usize,
             long: (self.long_send_at, self.config.long_message_len as usize),
         }
@@ -345,8 +348,9 @@ impl<H: Handler> Connection<H> {
         qp.init(&self.local)?;
         let all = self.receive_cqes.len();
         for first in (0..all).step_by(MAX_RECEIVES) {
-            let count = MAX_RECEIVES.min(all - first);
-            self.post_receives(first + count - 1, count)?;
+            let count = MAX_RECEIVES.min(all.saturating_sub(first));
+            let last = first.saturating_add(count).saturating_sub(1);
+            self.post_receives(last, count)?;
         }
         qp.ready_to_receive(&self.local, peer)
     }
@@ -451,7 +455,7 @@ impl<H: Handler> Connection<H> {
                 }
                 queue.source_room()
             };
-            let longer = Sources::with_capacity((room * 2).max(16), GFP_KERNEL)?;
+            let longer = Sources::with_capacity(room.saturating_mul(2).max(16), GFP_KERNEL)?;
             let old = self.queue.lock().grow(longer);
             drop(old);
         }
@@ -645,7 +649,7 @@ impl<H: Handler> Connection<H> {
                 let count = left.get_or_insert_with(|| queue.age(slot));
                 let mut completed = None;
                 while *count > 0 && completed.is_none() {
-                    *count -= 1;
+                    *count = count.saturating_sub(1);
                     // Those that concern nobody are done with at once.
                     completed = queue.complete().filter(Completed::concerns);
                 }

@@ -105,6 +105,7 @@ pub(super) struct Source {
 /// - `credits` work requests can be posted without overflow of the send or completion queue.
 /// - At most `most_quiet` of the work requests posted last have no completion of their own, so that
 ///   one comes whenever somebody was turned away.
+/// - All of these numbers are far below what their types hold: no sum of some wraps around.
 pub(super) struct SendQueue {
     qp: Option<NonNull<bindings::ib_qp>>,
     sending: bool,
@@ -185,7 +186,7 @@ impl SendQueue {
             quiet: 0,
             // With no more than these under way `take_wanted` finds enough.
             most_quiet: (credits.min(slots as u32) / 4)
-                .min(credits.saturating_sub((reserved + MAX_WRITES + 2) as u32)),
+                .min(credits.saturating_sub(reserved.saturating_add(MAX_WRITES + 2) as u32)),
             wanted: false,
             long: false,
             sources: KVec::new(),
@@ -284,34 +285,36 @@ impl SendQueue {
             return Err(PostError::Invalid);
         }
         let qp = self.sending_qp().ok_or(PostError::Down)?;
-        let requests = count as u32 + 1;
+        let requests = (count as u32).wrapping_add(1);
         let (slots, credits) = if chain.spare {
             (self.reserved, self.reserved as u32)
         } else {
             (0, 0)
         };
-        if self.slots.len() - self.used <= slots
-            || self.credits < requests + credits
+        if self.free() <= slots
+            || self.credits < requests.wrapping_add(credits)
             || (long && self.long)
         {
             self.wanted |= chain.spare;
             return Err(PostError::Busy);
         }
 
-        let mut next = self.first + self.used;
+        let mut next = self.first.wrapping_add(self.used);
         if next >= self.slots.len() {
-            next -= self.slots.len();
+            next = next.wrapping_sub(self.slots.len());
         }
+        let cqe = context.send_cqes.get(next).ok_or(PostError::Invalid)?;
         let offset = if long {
             context.long.0
         } else {
-            context.start + next * context.stride
+            (context.start).wrapping_add(next.wrapping_mul(context.stride))
         };
         let length = chain.message.len() as u32;
         let mut send = pin_init::zeroed::<bindings::ib_send_wr>();
         send.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
         send.send_flags = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
-        let quiet = chain.quiet && self.quiet + requests <= self.most_quiet;
+        let in_a_row = self.quiet.wrapping_add(requests);
+        let quiet = chain.quiet && in_a_row <= self.most_quiet;
         if !quiet {
             send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
         }
@@ -335,7 +338,7 @@ impl SendQueue {
             length,
             lkey: self.local_key,
         };
-        send.__bindgen_anon_1.wr_cqe = context.send_cqes[next].as_raw();
+        send.__bindgen_anon_1.wr_cqe = cqe.as_raw();
         send.sg_list = &mut message;
         send.num_sge = 1;
 
@@ -381,26 +384,28 @@ impl SendQueue {
             self.failed = true;
             // The source stays until the queue pair is gone.
             if let Some(source) = chain.source.and_then(|id| self.source_mut(id)) {
-                source.chains += 1;
+                source.chains = source.chains.wrapping_add(1);
             }
             return Err(PostError::Down);
         }
         let source = chain.source.filter(|_| count > 0);
         if let Some(source) = source.and_then(|id| self.source_mut(id)) {
-            source.chains += 1;
+            source.chains = source.chains.wrapping_add(1);
         }
         // INVARIANT: The slot is posted, its source and its work requests are counted.
-        self.slots[next] = Slot {
-            cookie: (!quiet).then_some(chain.cookie),
-            source,
-            requests,
-            long,
-        };
+        if let Some(slot) = self.slots.get_mut(next) {
+            *slot = Slot {
+                cookie: (!quiet).then_some(chain.cookie),
+                source,
+                requests,
+                long,
+            };
+        }
         self.long |= long;
-        self.used += 1;
-        self.credits -= requests;
+        self.used = self.used.wrapping_add(1);
+        self.credits = self.credits.wrapping_sub(requests);
         // INVARIANT: Checked above, or it is completed.
-        self.quiet = if quiet { self.quiet + requests } else { 0 };
+        self.quiet = if quiet { in_a_row } else { 0 };
         Ok(())
     }
 
@@ -410,18 +415,18 @@ impl SendQueue {
         if self.used == 0 {
             return None;
         }
-        let slot = self.slots[self.first];
-        self.first += 1;
+        let slot = *self.slots.get(self.first)?;
+        self.first = self.first.wrapping_add(1);
         if self.first == self.slots.len() {
             self.first = 0;
         }
-        self.used -= 1;
+        self.used = self.used.wrapping_sub(1);
         self.long &= !slot.long;
-        self.credits += slot.requests;
+        self.credits = self.credits.wrapping_add(slot.requests);
         let source = slot.source.and_then(|id| {
             let place = self.sources.get_mut(id.0 as usize)?;
             let source = place.as_mut()?;
-            source.chains -= 1;
+            source.chains = source.chains.wrapping_sub(1);
             if source.released && source.chains == 0 {
                 place.take().map(|source| source.mapping)
             } else {
@@ -437,16 +442,23 @@ impl SendQueue {
     /// The number of posted slots from the oldest up to and including `slot`.
     #[inline]
     pub(super) fn age(&self, slot: usize) -> usize {
-        let age = if slot >= self.first {
-            slot - self.first
+        let behind = if slot >= self.first {
+            slot
         } else {
-            slot + self.slots.len() - self.first
+            slot.wrapping_add(self.slots.len())
         };
+        let age = behind.wrapping_sub(self.first);
         if age < self.used {
-            age + 1
+            age.wrapping_add(1)
         } else {
             0
         }
+    }
+
+    /// How many slots are not posted.
+    #[inline]
+    fn free(&self) -> usize {
+        self.slots.len().wrapping_sub(self.used)
     }
 
     /// True once, when somebody was turned away and a good part of the slots is free again.
@@ -455,9 +467,9 @@ impl SendQueue {
         if !self.wanted {
             return false;
         }
-        let len = self.slots.len();
-        let enough = self.slots.len() - self.used >= self.reserved + len.div_ceil(4)
-            && self.credits as usize > self.reserved + MAX_WRITES;
+        let part = self.slots.len().div_ceil(4);
+        let enough = self.free() >= self.reserved.wrapping_add(part)
+            && self.credits as usize > self.reserved.wrapping_add(MAX_WRITES);
         let wanted = !self.failed && (enough || self.used == 0);
         if wanted {
             self.wanted = false;
@@ -496,14 +508,14 @@ impl SendQueue {
             self.failed = true;
             return Err(PostError::Down);
         }
-        self.credits -= 1;
+        self.credits = self.credits.saturating_sub(1);
         self.registration_pending = true;
         Ok(old)
     }
 
     /// A registration completed.
     pub(super) fn registered(&mut self) {
-        self.credits += 1;
+        self.credits = self.credits.saturating_add(1);
         self.registration_pending = false;
     }
 

@@ -22,7 +22,7 @@ use core::{
 };
 use kernel::{
     error::from_err_ptr,
-    page::PAGE_SIZE,
+    page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
     sync::Arc,
     types::Opaque, //
@@ -98,7 +98,7 @@ impl Region {
     pub(super) fn new(pd: &Arc<Pd>, pages: &Arc<Pages>) -> Result<Self> {
         let device = pd.device();
         let len = u32::try_from(pages.len())?;
-        let count = len / PAGE_SIZE as u32;
+        let count = len >> PAGE_SHIFT;
         if count > device.max_region_pages() {
             return Err(EINVAL);
         }

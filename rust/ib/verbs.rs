@@ -423,7 +423,7 @@ impl Cqe {
     /// The place in `list` that `raw` points to.
     pub(super) fn index(list: &[Self], raw: *const bindings::ib_cqe) -> Option<usize> {
         let offset = raw.addr().checked_sub(list.as_ptr().addr())?;
-        let index = offset / size_of::<Self>();
+        let index = offset.checked_div(size_of::<Self>())?;
         (index < list.len()).then_some(index)
     }
 }
@@ -452,7 +452,7 @@ pub(super) unsafe fn post_recv<'a>(
 ) -> Result {
     let mut sges = pin_init::zeroed::<[[bindings::ib_sge; 2]; MAX_RECEIVES]>();
     let mut requests = pin_init::zeroed::<[bindings::ib_recv_wr; MAX_RECEIVES]>();
-    let mut count = 0;
+    let mut count = 0usize;
     for ((wr, sges), receive) in requests.iter_mut().zip(&mut sges).zip(receives) {
         let Receive { cqe, first, second } = receive?;
         for (sge, (addr, length)) in sges.iter_mut().zip([first, second.unwrap_or((0, 0))]) {
@@ -461,7 +461,7 @@ pub(super) unsafe fn post_recv<'a>(
         wr.__bindgen_anon_1.wr_cqe = cqe.as_raw();
         wr.sg_list = sges.as_mut_ptr();
         wr.num_sge = if second.is_some() { 2 } else { 1 };
-        count += 1;
+        count = count.saturating_add(1);
     }
     let mut head = ptr::null_mut();
     // From the last to the first, since each points to the next.

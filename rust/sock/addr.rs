@@ -75,6 +75,13 @@ const LEN6: usize = size_of::<bindings::sockaddr_in6>();
 /// Size of `sockaddr_in6` before RFC 2553 added the scope, which the kernel still accepts.
 const LEN6_MIN: usize = 24;
 
+/// Puts bytes in their place.
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) -> Result {
+    let out = out.get_mut(at..).and_then(|out| out.get_mut(..bytes.len()));
+    out.ok_or(EINVAL)?.copy_from_slice(bytes);
+    Ok(())
+}
+
 impl SockAddr {
     /// The wildcard address of a family, port zero.
     pub fn any(family: Family) -> Self {
@@ -174,7 +181,9 @@ impl SockAddr {
         if family == AF_UNSPEC {
             let mut kept = [0; LEN6 - 2];
             let len = rest.len().min(kept.len());
-            kept[..len].copy_from_slice(&rest[..len]);
+            for (to, from) in kept.iter_mut().zip(rest) {
+                *to = *from;
+            }
             return Ok(SockAddr::Unspec { rest: kept, len });
         }
         let port = |rest: &[u8]| rest.first_chunk().map(|p| u16::from_be_bytes(*p));
@@ -217,8 +226,8 @@ impl SockAddr {
         start.copy_from_slice(&self.family().to_ne_bytes());
         match *self {
             SockAddr::V4 { addr, port } => {
-                rest[..2].copy_from_slice(&port.to_be_bytes());
-                rest[2..6].copy_from_slice(&addr);
+                put(rest, 0, &port.to_be_bytes())?;
+                put(rest, 2, &addr)?;
                 Ok(LEN4)
             }
             SockAddr::V6 {
@@ -227,16 +236,16 @@ impl SockAddr {
                 flowinfo,
                 scope_id,
             } => {
-                rest[..2].copy_from_slice(&port.to_be_bytes());
-                rest[2..6].copy_from_slice(&flowinfo.to_ne_bytes());
-                rest[6..22].copy_from_slice(&addr);
-                rest[22..26].copy_from_slice(&scope_id.to_ne_bytes());
+                put(rest, 0, &port.to_be_bytes())?;
+                put(rest, 2, &flowinfo.to_ne_bytes())?;
+                put(rest, 6, &addr)?;
+                put(rest, 22, &scope_id.to_ne_bytes())?;
                 Ok(LEN6)
             }
             SockAddr::Unspec { rest: kept, len } => {
                 let kept = kept.get(..len).ok_or(EINVAL)?;
-                rest[..len].copy_from_slice(kept);
-                Ok(2 + len)
+                put(rest, 0, kept)?;
+                Ok(len.saturating_add(2))
             }
             SockAddr::Other(_) => Err(errno::EAFNOSUPPORT),
         }

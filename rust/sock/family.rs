@@ -338,7 +338,7 @@ impl<T: Socket> Registration<T> {
         for proto in this.protos() {
             // SAFETY: The protocol stays where it is until unregistered.
             to_result(unsafe { bindings::proto_register(proto, 1) })?;
-            this.protos += 1;
+            this.protos = this.protos.saturating_add(1);
         }
         if let Some(protocol) = protocol {
             this.register_inet(protocol)?;

@@ -145,6 +145,6 @@ impl TcpSocket {
     pub fn defer_accept(&self) -> u32 {
         // SAFETY: The sock exists.
         let count = unsafe { bindings::tcp_defer_accept(self.sk()) };
-        (1 << u32::from(count).min(16)) - 1
+        !(u32::MAX << u32::from(count).min(16))
     }
 }

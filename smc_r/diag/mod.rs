@@ -73,7 +73,7 @@ impl diag::Lister for Sockets {
                 return Ok(());
             }
             result?;
-            dump.cursor()[0] = pass + 1;
+            dump.cursor()[0] = pass.saturating_add(1);
             dump.cursor()[1] = 0;
         }
         Ok(())

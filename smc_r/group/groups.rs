@@ -51,6 +51,9 @@ const MAX_FIRST_CONTACTS: u32 = 64;
 /// likes.
 const MAX_GROUPS: usize = 1024;
 
+/// And with those whose first contacts are under way.
+const MOST_GROUPS: usize = MAX_GROUPS + MAX_FIRST_CONTACTS as usize;
+
 /// How long the removal of a device waits for links to be deleted, in milliseconds: many times what that
 /// takes, and little for who removes it while a peer is gone.
 const FAREWELL: Millis = 1_000;
@@ -209,7 +212,7 @@ impl Groups {
                 .filter(|group| group.role == role && Arc::ptr_eq(&group.ns, ns))
         };
         // Those that are being taken down are not in the list any more, and take up memory still.
-        if ns.groups() as usize >= 2 * (MAX_GROUPS + MAX_FIRST_CONTACTS as usize) {
+        if ns.groups() as usize >= 2 * MOST_GROUPS {
             return Err(EBUSY);
         }
         let count = own().count();
@@ -218,7 +221,7 @@ impl Groups {
         }
         match own().find(|group| group.is_idle()) {
             // It takes a moment to go.
-            Some(idle) if count < MAX_GROUPS + MAX_FIRST_CONTACTS as usize => {
+            Some(idle) if count < MOST_GROUPS => {
                 idle.shut_down(ShutDown::Program);
                 Ok(())
             }
@@ -355,7 +358,7 @@ impl Groups {
         for group in list.iter().filter(|group| which(group)) {
             let on_it = |link: &Arc<Link>| link.path.is_on(device, port);
             let links = group.links().filter(on_it).count();
-            users.links += links;
+            users.links = users.links.saturating_add(links);
             users.critical |= links != 0 && group.depends_on_a_port();
         }
         users

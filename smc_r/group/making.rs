@@ -204,7 +204,9 @@ impl Group {
         if spare != 0 {
             // Each in turn: the peer may have no way to some of them.
             let choice = match peer {
-                None => self.choices.fetch_add(1, Relaxed) as usize % spare,
+                None => (self.choices.fetch_add(1, Relaxed) as usize)
+                    .checked_rem(spare)
+                    .unwrap_or(0),
                 Some(_) => 0,
             };
             return paths.iter().filter(|path| free(path)).nth(choice).cloned();

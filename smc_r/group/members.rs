@@ -194,7 +194,7 @@ impl Group {
                 return;
             };
             action(&sk);
-            from = place + 1;
+            from = place.saturating_add(1);
         }
     }
 
@@ -333,7 +333,7 @@ impl Group {
     pub(super) fn idle_bytes(&self) -> usize {
         let rmbs = self.pools.try_lock().map_or(0, |pools| pools.idle_bytes());
         let rings = self.rings.try_lock().map_or(0, |rings| rings.idle_bytes());
-        rmbs + rings
+        rmbs.saturating_add(rings)
     }
 
     pub(super) fn abort_users_of(&self, slot: PeerSlot) {

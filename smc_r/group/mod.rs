@@ -394,7 +394,7 @@ impl Group {
             timing: FlowTiming {
                 test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
                 idle_server: idle,
-                idle_client: idle.saturating_add(timing.idle_client - timing.idle_server),
+                idle_client: idle.saturating_add(timing.idle_client.saturating_sub(timing.idle_server)),
                 ..timing
             },
         });
@@ -524,8 +524,9 @@ impl Group {
             flow, own, long, ..
         } = state;
         let head = send.message.len();
-        let pairs = usize::from(send.pairs) * size_of::<RTokenPairWire>();
-        let message = long.get_mut(..head + pairs).ok_or(PostError::Invalid)?;
+        let pairs = usize::from(send.pairs).saturating_mul(size_of::<RTokenPairWire>());
+        let message = long.get_mut(..head.saturating_add(pairs));
+        let message = message.ok_or(PostError::Invalid)?;
         let (first, rest) = message
             .split_at_mut_checked(head)
             .ok_or(PostError::Invalid)?;

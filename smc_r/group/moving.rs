@@ -28,12 +28,12 @@ pub(crate) struct LinkSet(u16);
 
 impl LinkSet {
     fn has(self, link: LinkIx) -> bool {
-        self.0 & (1 << link.get()) != 0
+        self.0 & link.bit() != 0
     }
 
     /// Adds one.
     pub(crate) fn add(&mut self, link: LinkIx) {
-        self.0 |= 1 << link.get();
+        self.0 |= link.bit();
     }
 }
 

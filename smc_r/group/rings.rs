@@ -205,7 +205,9 @@ impl Group {
         }
         let ring = make()?;
         self.ns.stats.tx().allocated();
-        self.rings.lock().bytes += ring.len();
+        let mut rings = self.rings.lock();
+        rings.bytes = rings.bytes.saturating_add(ring.len());
+        drop(rings);
         Ok(PooledRing { ring, map: None })
     }
 

@@ -22,7 +22,7 @@ pub(crate) const MAX_CONNECTIONS: u16 = 255;
 const fn places(role: Role) -> usize {
     match role {
         Role::Server => MAX_CONNECTIONS as usize,
-        Role::Client => 2 * MAX_CONNECTIONS as usize,
+        Role::Client => (MAX_CONNECTIONS as usize).saturating_mul(2),
     }
 }
 
@@ -115,7 +115,11 @@ impl Table {
     pub(crate) fn reserve(&mut self) -> Option<ConnToken> {
         let place = usize::from(self.free.remove(0).ok()?);
         let entry = self.entries.get_mut(place)?;
-        entry.generation = entry.generation % ConnToken::MAX_GENERATION + 1;
+        // From 1 to the most, and from there to 1.
+        entry.generation = match entry.generation {
+            ConnToken::MAX_GENERATION.. => 1,
+            generation => generation.saturating_add(1),
+        };
         entry.slot = Slot::Reserved(Early::default());
         ConnToken::at(place, entry.generation)
     }

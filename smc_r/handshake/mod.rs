@@ -517,7 +517,7 @@ impl Handshake {
         match self.tcp.send(rest) {
             Ok(n) if n == rest.len() => state.outgoing = None,
             Ok(n) => {
-                state.outgoing = Some(done + n);
+                state.outgoing = Some(done.saturating_add(n));
                 return ControlFlow::Break(());
             }
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),

@@ -71,7 +71,7 @@ fn put_device(
         for port in device.ports().filter(|port| (1..=MAX_PORTS).contains(port)) {
             let users = shared.groups.users_of(device, port, shown);
             critical |= users.critical;
-            message.nest(attr::PORT + u16::from(port) - 1, |message| {
+            message.nest(attr::PORT.saturating_add(u16::from(port).saturating_sub(1)), |message| {
                 put_port(message, shared, device, port, users.links, reader)
             })?;
         }

@@ -88,7 +88,7 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
         if !dump.message(command::USER_EIDS, |message| message.str(EID, &eid.0))? {
             return Ok(());
         }
-        dump.cursor()[0] = number + 1;
+        dump.cursor()[0] = number.saturating_add(1);
     }
 }
 

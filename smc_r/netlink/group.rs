@@ -126,7 +126,7 @@ pub(super) fn links(dump: &mut Dump<'_>) -> Result {
             if !dump.message(command::LINKS, fill)? {
                 return Ok(());
             }
-            dump.cursor()[2] = place + 1;
+            dump.cursor()[2] = place.saturating_add(1);
         }
         dump.cursor()[0] = group.number as usize;
         dump.cursor()[1] = 0;

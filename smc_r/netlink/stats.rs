@@ -202,7 +202,7 @@ pub(super) fn fallbacks(dump: &mut Dump<'_>) -> Result {
             }
             dump.cursor()[1] = 1;
         }
-        dump.cursor()[0] = place + 1;
+        dump.cursor()[0] = place.saturating_add(1);
     }
 }
 

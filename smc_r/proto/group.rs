@@ -131,7 +131,7 @@ impl LinkIx {
     }
 
     /// The bit of the place in a set of links.
-    pub(crate) const fn bit(self) -> u16 {
+    pub const fn bit(self) -> u16 {
         1u16.wrapping_shl(self.0 as u32)
     }
 }

@@ -89,7 +89,7 @@ struct Queue {
 impl Queue {
     /// How many wait for the program.
     fn waiting(&self) -> usize {
-        self.ready.len() + self.deferred.len()
+        self.ready.len().saturating_add(self.deferred.len())
     }
 
     /// How many may wait for the program here; one more may with TCP. Without a backlog it would be
@@ -108,7 +108,8 @@ impl Queue {
 
     /// Makes room for one child more, wherever it goes, so that moving on cannot fail.
     fn reserve(&mut self) -> Result {
-        let total = self.waiting() + self.pending.len() + 1;
+        let there = self.waiting().saturating_add(self.pending.len());
+        let total = there.saturating_add(1);
         let spare = total.saturating_sub(self.ready.len());
         self.ready.reserve(spare, GFP_ATOMIC)?;
         let spare = total.saturating_sub(self.deferred.len());
@@ -194,7 +195,8 @@ impl Listener {
         let (queued, requests) = tcp.backlog();
         let before = (queued as usize).saturating_add(requests as usize);
         let queue = self.queue.lock();
-        let here = queue.waiting() + queue.pending.len() + usize::from(queue.taking);
+        let here = queue.waiting().saturating_add(queue.pending.len());
+        let here = here.saturating_add(queue.taking.into());
         before.saturating_add(here) <= queue.limit()
     }
 
@@ -249,7 +251,7 @@ impl Listener {
             let left = until.saturating_sub(now_ms());
             if left != 0 && !has_news(&child) {
                 next = next.or(Some(left));
-                place += 1;
+                place = place.saturating_add(1);
                 continue;
             }
             let mut queue = self.queue.lock();

@@ -182,7 +182,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let peek = flags & msg::PEEK != 0;
     // Where peeking begins.
     let skip = sk.peek_off().filter(|_| peek).unwrap_or(0);
-    let mut done = 0;
+    let mut done = 0usize;
     if len == 0 {
         await_any(&mut lock, &mut timeo, skip)?;
     }
@@ -193,7 +193,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
             Err(_) if done != 0 => break,
             Err(error) => return Err(error),
         };
-        done += n;
+        done = done.wrapping_add(n);
         // A peek has no more than these, even if there is something behind the mark to wait for.
         let seen = if peek { skip.saturating_add(done) } else { 0 };
         if done != 0 && ends {
@@ -271,10 +271,13 @@ fn piece(
     let Some((rmb, start, spans)) = conn::begin_recv(sk, skip, len.saturating_sub(done)) else {
         return Ok((0, done != 0 && conn::ends_at(sk, skip)));
     };
-    let mut copied = 0;
+    let mut copied = 0usize;
     let mut fault = false;
     for span in spans.iter() {
-        let (offset, len) = (start + span.offset as usize, span.len as usize);
+        let (offset, len) = (
+            start.wrapping_add(span.offset as usize),
+            span.len as usize,
+        );
         let n = if message.flags() & msg::TRUNC != 0 {
             len
         } else {
@@ -283,7 +286,7 @@ fn piece(
                 .copy_to_iter(offset, len, message.iter())
                 .unwrap_or(0)
         };
-        copied += n;
+        copied = copied.wrapping_add(n);
         if n < len {
             fault = true;
             break;

@@ -87,7 +87,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         };
     }
     let completion = completion(sk, message)?;
-    let mut done = 0;
+    let mut done = 0usize;
     while !message.is_empty() {
         if done != 0 && sk.err() != 0 {
             // The error stays for the next call.
@@ -100,7 +100,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
                 let error = sk.take_err().err().unwrap_or(EPIPE);
                 return broken(message, error);
             }
-            Ok(Some(n)) => done += n,
+            Ok(Some(n)) => done = done.wrapping_add(n),
             // The ring is full.
             Ok(None) => {
                 sk.ns.stats.tx().own_full();
@@ -176,7 +176,7 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
     if spans.is_empty() {
         return Ok(None);
     }
-    let mut copied = 0;
+    let mut copied = 0usize;
     for span in spans.iter() {
         let len = span.len as usize;
         // In bounds: the span is part of the ring.
@@ -184,7 +184,7 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
             .pages()
             .copy_from_iter(span.offset as usize, len, message.iter())
             .unwrap_or(0);
-        copied += n;
+        copied = copied.wrapping_add(n);
         if n < len {
             break;
         }

@@ -25,7 +25,7 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
         if !dump.message(command::FAILURE_GET, |message| put(message, &failure))? {
             return Ok(());
         }
-        dump.cursor()[0] = place + 1;
+        dump.cursor()[0] = place.saturating_add(1);
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn list_reasons(dump: &mut Dump<'_>) -> Result {
                 if !dump.message(command::REASON_GET, fill)? {
                     return Ok(());
                 }
-                place + 1
+                place.saturating_add(1)
             }
             (None, Side::Server) => {
                 dump.cursor()[1] = 1;
