@@ -9,7 +9,7 @@ export KVER
 endif
 
 .DEFAULT_GOAL := modules
-.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug soak fuzz bench bench-instructions demo shell env update-env clean distclean help
+.PHONY: modules tools kernel install uninstall deb test-deb check test test-full test-debug soak fuzz fuzz-calls bench bench-instructions demo shell env update-env clean distclean help
 
 modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= chooses the kernel)
 	@folder=$$(tools/env/kbuild @) && ls -l "$$folder"/*.ko
@@ -38,7 +38,7 @@ check: ## rustfmt, clippy, shellcheck, and rules of the sources
 test: ## check, tests of the core and the tools, and the guest suites
 	@tools/env/test
 
-test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=debug or kasan; builds it first: half an hour)
+test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=kasan or, quicker, debug; builds it first: half an hour)
 	@tools/env/test-debug $(NAME)
 
 fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)
@@ -46,6 +46,9 @@ fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (
 
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
+
+fuzz-calls: ## random system calls and netlink requests for MINUTES (60), guided by what they reach (KCOV; on the kernel NAME=debug or kasan)
+	@tools/env/fuzz-calls $(or $(MINUTES),60) $(NAME)
 
 soak: modules tools ## ordinary programs between two guests for MINUTES (30) while links, devices and the peer's module come and go
 	@SMC_TEST_SCALE=$(or $(MINUTES),30) selftests/vm/run --suite two --only soak

@@ -314,47 +314,50 @@ class Thread:
     def calling(self, goes_on):
         """Calls, one after the other."""
         self.ident = threading.get_native_id()
+        while goes_on():
+            self.one()
+
+    def one(self):
+        """A call."""
         often = [self.socket, self.listening, self.connecting, self.connecting, self.accept, self.accept, self.accept,
                  self.send, self.send, self.recv, self.recv, self.sendmsg, self.recvmsg, self.setsockopt,
                  self.setsockopt, self.getsockopt, self.poll, self.epolls, self.splice]
         seldom = [self.bind, self.connect, self.listen, self.zerocopy, self.sendfile, self.names, self.ioctl,
                   self.shutdown, self.fcntl, self.close, self.close, self.dup, self.give, self.alarm]
-        while goes_on():
-            call = self.rng.choice(often if self.rng.random() < 0.7 else seldom)
-            if self.rng.random() < 0.005:
-                call = self.fork
-            self.now, self.since = call.__name__, time.monotonic()
-            ctypes.set_errno(0)
-            try:
-                result = call()
-                code = errno.errorcode.get(ctypes.get_errno(), "?") if result < 0 else "ok"
-            except OSError as error:
-                code = errno.errorcode.get(error.errno, "?")
-            self.seen[self.now, code] += 1
-            self.calls += 1
+        call = self.rng.choice(often if self.rng.random() < 0.7 else seldom)
+        if self.rng.random() < 0.005:
+            call = self.fork
+        self.count(call)
+
+    def count(self, call):
+        """Makes it, and notes what it comes to."""
+        self.now, self.since = call.__name__, time.monotonic()
+        ctypes.set_errno(0)
+        try:
+            result = call()
+            code = errno.errorcode.get(ctypes.get_errno(), "?") if result < 0 else "ok"
+        except OSError as error:
+            code = errno.errorcode.get(error.errno, "?")
+        self.seen[self.now, code] += 1
+        self.calls += 1
 
 
 # Through which descriptors go from process to process.
 MAIL = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
-def worker(seed, number, end):
-    """A process of some threads; the first of its threads looks after the others. Gives what is wrong, or nothing."""
-    space = ("left", "right")[number % 2]
+def enter(space):
+    """This process is one of that host, and calls of its threads can be interrupted."""
     with open(f"/run/netns/{space}", "rb") as file:
         os.setns(file.fileno(), os.CLONE_NEWNET)
     os.setpgid(0, 0)
     for name in signal.SIGUSR1, signal.SIGIO, signal.SIGPIPE, signal.SIGURG:
         signal.signal(name, lambda *_: None)
         signal.siginterrupt(name, True)
-    if number == WORKERS - 1:
-        os.setresgid(65534, 65534, 65534)
-        os.setresuid(65534, 65534, 65534)
-    threads = [Thread(f"{seed} {number} {place}", space) for place in range(THREADS)]
-    dismissed = threading.Event()
-    bodies = [threading.Thread(target=thread.run, args=(end, dismissed), daemon=True) for thread in threads]
-    for body in bodies:
-        body.start()
+
+
+def attend(threads, bodies):
+    """Interrupts threads whose calls last, until all of them are done. Gives what is wrong, or nothing."""
     while not all(thread.done for thread in threads):
         time.sleep(0.01)
         for thread, body in zip(threads, bodies):
@@ -363,27 +366,47 @@ def worker(seed, number, end):
             if not thread.done and lasts > PATIENCE:
                 signal.pthread_kill(body.ident, signal.SIGUSR1)
             if not thread.done and lasts > HANGS:
-                return f"{thread.now} hangs in thread {thread.ident} of worker {number} ({os.getpid()})"
-    dismissed.set()
+                return f"{thread.now} hangs in thread {thread.ident} of process {os.getpid()}"
+    return ""
+
+
+def tell(name, threads):
+    """What calls of some threads came to."""
     seen = sum((thread.seen for thread in threads), collections.Counter())
     total, good = collections.Counter(), collections.Counter()
-    for (name, code), count in seen.items():
-        total[name] += count
-        good[name] += count if code == "ok" else 0
-    said = ", ".join(f"{name} {good[name]} of {count}" for name, count in sorted(total.items()))
-    os.write(1, f"# worker {number}: {said}\n".encode())
+    for (call, code), count in seen.items():
+        total[call] += count
+        good[call] += count if code == "ok" else 0
+    said = ", ".join(f"{call} {good[call]} of {count}" for call, count in sorted(total.items()))
+    os.write(1, f"# {name}: {said}\n".encode())
+
+
+def worker(seed, number, end):
+    """A process of some threads; the first of its threads looks after the others. Gives what is wrong, or nothing."""
+    space = ("left", "right")[number % 2]
+    enter(space)
+    if number == WORKERS - 1:
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+    threads = [Thread(f"{seed} {number} {place}", space) for place in range(THREADS)]
+    dismissed = threading.Event()
+    bodies = [threading.Thread(target=thread.run, args=(end, dismissed), daemon=True) for thread in threads]
+    for body in bodies:
+        body.start()
+    wrong = attend(threads, bodies)
+    if wrong:
+        return wrong
+    dismissed.set()
+    tell(f"worker {number}", threads)
     idle = [thread.calls for thread in threads if thread.calls < LEAST]
     return f"worker {number} has made no progress: {idle} calls" if idle else ""
 
 
-def main():
-    """Starts the workers; exits with 1 if one of them hangs or dies."""
-    # A child that is forked while there are threads makes a call or two and ends.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    seed = sys.argv[1]
+def share():
+    """Descriptors that all processes have in common from the beginning: two connections, one of them over TCP, and
+    listeners."""
     for end_of_it in MAIL:
         end_of_it.setblocking(False)
-    # All have these in common from the beginning.
     with nl.inside("left"):
         listening = socket.create_server((ADDRESSES["left"][0], PORTS[-1] + 1))
         smc = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_SMC)
@@ -397,39 +420,52 @@ def main():
                 os.dup2(server.fileno(), OTHERS[2 * place + 1])
     listening.close()
     smc.close()
+
+
+def workers(count, work, end):
+    """Has so many processes do work(number), which gives what is wrong; all of them are done some time after the end.
+    Gives whether all went well."""
     children = {}
     sys.stdout.flush()
-    end = time.monotonic() + float(sys.argv[2])
-    for number in range(WORKERS):
+    for number in range(count):
         child = os.fork()
         if child == 0:
             wrong = "an exception"
             try:
-                wrong = worker(seed, number, end)
+                wrong = work(number)
                 if wrong:
                     print(f"# {wrong}", race.stacks(os.getpid()), sep="\n", flush=True)
             finally:
                 os._exit(1 if wrong else 0)
         children[child] = number
     os.closerange(SLOTS[0], SLOTS[-1] + 1)
-    failed = False
+    well = True
     limit = end + 2 * HANGS
     while children:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child:
             number = children.pop(child)
             if status:
-                failed = True
+                well = False
                 print(f"# worker {number} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
         elif time.monotonic() > limit:
-            failed = True
+            well = False
             for child, number in children.items():
                 print(f"# worker {number} is not done", race.stacks(child), sep="\n", flush=True)
                 os.kill(child, signal.SIGKILL)
             break
         else:
             time.sleep(0.05)
-    sys.exit(1 if failed else 0)
+    return well
+
+
+def main():
+    """Starts the workers; exits with 1 if one of them hangs or dies."""
+    # A child that is forked while there are threads makes a call or two and ends.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    share()
+    end = time.monotonic() + float(sys.argv[2])
+    sys.exit(0 if workers(WORKERS, lambda number: worker(sys.argv[1], number, end), end) else 1)
 
 
 if __name__ == "__main__":

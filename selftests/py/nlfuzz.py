@@ -10,6 +10,38 @@ import time
 
 import nl
 
+def some(*values):
+    """One of these values."""
+    return lambda rng: rng.choice(values)
+
+
+def words(*values):
+    """One of these words."""
+    return lambda rng: nl.text(rng.choice(values))
+
+
+# What requests to our families have in them: SMC_GEN_NETLINK, SMC_PNETID and smc-rs.
+EID_KINDS = {1: some(b"SMCEID1".ljust(32) + b"\0", b"smc".ljust(32) + b"\0")}
+PNET_KINDS = {
+    1: words("net1", "net1", "net2", " NET1 ", "n" * 16, "n" * 17, "", "a b"),
+    2: words("eth1", "eth1", "left", "e" * 15, "e" * 16, ""),
+    3: words("rxleft1", "mlx5_0", "i" * 63, "i" * 64, ""),
+    4: lambda rng: nl.u8(rng.choice([0, 1, 2, 3, 255])),
+}
+OWN_KINDS = {
+    5: lambda rng: nl.u32(rng.choice([0, 1, 2, 3, 99, 0xFFFFFFFF])),
+    6: some(b"\0", b"\1", b"\2"), 7: some(b"\0", b"\1", b"\2", b"\3"),
+    8: some(bytes(4), bytes(16), b"\x0a\x4f\0\1", bytes(10) + b"\xff\xff\x0a\0\0\1", bytes(5)),
+    9: some(b"\0", b"\x20", b"\x21", b"\x80", b"\xff"),
+    10: lambda rng: nl.u16(rng.choice([0, 80, 0xFFFF])), 11: lambda rng: nl.u16(rng.choice([0, 80, 0xFFFF])),
+    12: lambda rng: nl.u64(rng.choice([0, 1, 2**64 - 1])),
+    16: lambda rng: nl.u32(rng.choice([0, 1, 0xFFFFFFFF])), 17: some(b"\0", b"\1", b"\xff"),
+    18: words("rxleft", "nothing", "", "x" * 63, "x" * 64),
+    19: some(b"\0", b"\1", b"\2", b"\xff"), 20: some(b""),
+    # Those that are in answers alone.
+    **{number: lambda rng: nl.u64(rng.choice([0, 1, 2**64 - 1])) for number in range(21, 31)},
+}
+
 # What a request may be answered with, whatever is in it.
 CODES = {0, errno.EINVAL, errno.ERANGE, errno.EEXIST, errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV,
          errno.ENOSPC}
