@@ -84,7 +84,7 @@ finish() {
 	until_equal 30 "queue pairs of A" ${#CARDS[@]} qps "${CARDS[@]}"
 	until_equal 20 "connections of A" 1 counter "$A" conns
 	faults >"$TMP/faults.end"
-	for name in connections_aborted links_broken cdc_dropped llc_dropped groups_lost handshakes_failed \
+	for name in connections_aborted links_broken cdc_dropped llc_dropped llc_refused links_lost groups_lost handshakes_failed \
 		links_without_route; do
 		want=0
 		for got; do [ "${got%%=*}" != $name ] || want=${got#*=}; done

@@ -218,6 +218,8 @@ counters! {
     cdc_dropped,
     /// LLC messages discarded.
     llc_dropped,
+    /// LLC requests answered in the negative.
+    llc_refused,
     /// LLC messages that broke the protocol, and ended their link.
     llc_violations,
     /// Connections accelerated as client, in version 1.
@@ -238,6 +240,8 @@ counters! {
     violations,
     /// Link groups that ended by a failure or by the peer's wish.
     groups_lost,
+    /// Links that did, of groups that had others.
+    links_lost,
     /// Further links that came to nothing: no port of ours had a way to the peer's, or its gateway did not answer.
     links_without_route,
     /// `splice(2)` and `sendfile(2)` from an accelerated connection.
@@ -538,10 +542,13 @@ impl Stats {
         add(&here.cdc_sent, 1);
     }
 
-    /// LLC messages were discarded, or broke the protocol.
-    pub(crate) fn llc_faults(&self, dropped: u64, violations: u64) {
+    /// LLC messages were discarded, or refused, or broke the protocol.
+    pub(crate) fn llc_faults(&self, dropped: u64, refused: u64, violations: u64) {
         if dropped != 0 {
             add(&self.here().llc_dropped, dropped);
+        }
+        if refused != 0 {
+            add(&self.here().llc_refused, refused);
         }
         if violations != 0 {
             add(&self.here().llc_violations, violations);
@@ -588,6 +595,11 @@ impl Stats {
     /// A link group was lost.
     pub(crate) fn group_lost(&self) {
         add(&self.here().groups_lost, 1);
+    }
+
+    /// A link ended by a failure or by the peer's wish, and its group goes on.
+    pub(crate) fn link_lost(&self) {
+        add(&self.here().links_lost, 1);
     }
 
     /// A connection became plain TCP; `peer` if it had one by then. Any context up to softirq.

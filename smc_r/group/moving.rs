@@ -160,6 +160,12 @@ impl Group {
             self.id,
             reason
         );
+        if matches!(
+            reason,
+            DownReason::LinkFailed(_) | DownReason::PeerDeleted(_)
+        ) {
+            self.ns.stats.link_lost();
+        }
         if link.announce(false) {
             events::link_down(self, &link);
         }

@@ -42,6 +42,7 @@ impl Group {
         });
         self.ns.stats.llc_faults(
             after.dropped.saturating_sub(before.dropped),
+            after.refused.saturating_sub(before.refused),
             after.violations.saturating_sub(before.violations),
         );
     }

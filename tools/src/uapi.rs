@@ -112,6 +112,8 @@ pub mod own {
         pub const GROUPS_LOST: u16 = 29;
         pub const HANDSHAKES_FAILED: u16 = 30;
         pub const LINKS_WITHOUT_ROUTE: u16 = 31;
+        pub const LLC_REFUSED: u16 = 32;
+        pub const LINKS_LOST: u16 = 33;
     }
 }
 

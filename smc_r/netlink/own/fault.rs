@@ -33,6 +33,14 @@ pub(super) fn get(request: &mut Request<'_>) -> Result {
             stats.sum(|block| &block.counters.llc_dropped),
         ),
         (
+            attr::LLC_REFUSED,
+            stats.sum(|block| &block.counters.llc_refused),
+        ),
+        (
+            attr::LINKS_LOST,
+            stats.sum(|block| &block.counters.links_lost),
+        ),
+        (
             attr::GROUPS_LOST,
             stats.sum(|block| &block.counters.groups_lost),
         ),

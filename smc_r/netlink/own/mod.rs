@@ -77,6 +77,8 @@ pub(crate) mod attr {
     pub(crate) const GROUPS_LOST: u16 = 29;
     pub(crate) const HANDSHAKES_FAILED: u16 = 30;
     pub(crate) const LINKS_WITHOUT_ROUTE: u16 = 31;
+    pub(crate) const LLC_REFUSED: u16 = 32;
+    pub(crate) const LINKS_LOST: u16 = 33;
 }
 
 /// The place of the group `events` among those of the family.

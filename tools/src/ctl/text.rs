@@ -46,6 +46,8 @@ pub(super) fn faults(faults: &Faults) -> String {
         ("Links broken", faults.links_broken.to_string()),
         ("CDC messages dropped", faults.cdc_dropped.to_string()),
         ("LLC messages dropped", faults.llc_dropped.to_string()),
+        ("LLC requests refused", faults.llc_refused.to_string()),
+        ("Links lost", faults.links_lost.to_string()),
         ("Link groups lost", faults.groups_lost.to_string()),
         ("Handshakes failed", faults.handshakes_failed.to_string()),
         (

@@ -394,6 +394,10 @@ pub struct Faults {
     pub cdc_dropped: u64,
     /// LLC messages discarded.
     pub llc_dropped: u64,
+    /// LLC requests answered in the negative.
+    pub llc_refused: u64,
+    /// Links that ended by a failure or by the peer's wish, of link groups that had others.
+    pub links_lost: u64,
     /// Link groups that ended by a failure or by the peer's wish.
     pub groups_lost: u64,
     /// Handshakes after which a connection was neither SMC nor TCP.
@@ -416,6 +420,8 @@ impl Faults {
             links_broken: counter(attr::LINKS_BROKEN)?,
             cdc_dropped: counter(attr::CDC_DROPPED)?,
             llc_dropped: counter(attr::LLC_DROPPED)?,
+            llc_refused: counter(attr::LLC_REFUSED)?,
+            links_lost: counter(attr::LINKS_LOST)?,
             groups_lost: counter(attr::GROUPS_LOST)?,
             handshakes_failed: counter(attr::HANDSHAKES_FAILED)?,
             links_without_route: counter(attr::LINKS_WITHOUT_ROUTE)?,

@@ -429,6 +429,8 @@ impl Source for Fake {
                 .u64(29, 3)
                 .u64(30, 5)
                 .u64(31, 4)
+                .u64(32, 6)
+                .u64(33, 7)
                 .message(number)]),
             (OWN_FAMILY, own::RULE_ADD) => Ok(vec![new().u32(5, 3).message(4)]),
             _ => Err(Error::NoFamily(family)),
