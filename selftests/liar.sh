@@ -88,6 +88,7 @@ finish() {
 		links_without_route; do
 		want=0
 		for got; do [ "${got%%=*}" != $name ] || want=${got#*=}; done
+		want=${want:-0}
 		got=$(since $name)
 		case $want in
 		*+) at_least "counter $name" ${want%+} $got ;;
