@@ -139,6 +139,25 @@ until_equal() { until_true "$1" prints "${@:3}" || equal "$2" "$3" "$("${@:4}")"
 # until_file SECONDS FILE
 until_file() { until_true "$1" test -e "$2" || fail "${2##*/} did not appear in $1 s"; }
 
+# dissect NAME CASES CAPTURE... -- OPTION...: what dissect.py says of captures, which are kept by these names. The host does
+# it: tshark takes long where it is emulated.
+dissect() {
+	local dir=$VM_SHARED/dissect-$1 name=$1
+	mkdir -p "$dir"
+	cp "$2" "$dir/cases"
+	shift 2
+	while [ "$1" != -- ]; do
+		cp "$1" "$dir/$(basename "$1" .pcap).pcap"
+		shift
+	done
+	shift
+	printf '%s\n' "$@" >"$dir/options"
+	echo "@vm dissect $name"
+	until_file 600 "$dir/code"
+	cat "$dir/said"
+	return "$(cat "$dir/code")"
+}
+
 # port_open NAMESPACE PORT: something listens there.
 port_open() { in_host "$1" ss -tlnH "sport = :$2" | grep -q .; }
 

@@ -18,8 +18,8 @@ from .console import Console
 
 TOP = Path(__file__).resolve().parents[3]
 CACHE = Path(os.environ.get("SMC_CACHE") or Path.home() / ".cache/smc-rs")
-# LA57 makes KASAN report a wild access at boot; the others are slow when emulated.
-EMULATED_CPU = "max,la57=off,erms=off,fsrm=off,smap=off"
+# LA57 makes KASAN report a wild access at boot; the others are slow when emulated, AVX each time its registers are kept.
+EMULATED_CPU = "max,la57=off,erms=off,fsrm=off,smap=off,avx=off,xsave=off"
 
 
 class SetupError(Exception):
