@@ -14,7 +14,6 @@ need not reach the same again."""
 
 import base64
 import collections
-import os
 import random
 import struct
 import sys

@@ -274,10 +274,7 @@ fn piece(
     let mut copied = 0usize;
     let mut fault = false;
     for span in spans.iter() {
-        let (offset, len) = (
-            start.wrapping_add(span.offset as usize),
-            span.len as usize,
-        );
+        let (offset, len) = (start.wrapping_add(span.offset as usize), span.len as usize);
         let n = if message.flags() & msg::TRUNC != 0 {
             len
         } else {
