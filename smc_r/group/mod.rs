@@ -394,7 +394,8 @@ impl Group {
             timing: FlowTiming {
                 test_link: ns.setting(Setting::TestlinkTime).saturating_mul(1000),
                 idle_server: idle,
-                idle_client: idle.saturating_add(timing.idle_client.saturating_sub(timing.idle_server)),
+                idle_client: idle
+                    .saturating_add(timing.idle_client.saturating_sub(timing.idle_server)),
                 ..timing
             },
         });

@@ -71,9 +71,10 @@ fn put_device(
         for port in device.ports().filter(|port| (1..=MAX_PORTS).contains(port)) {
             let users = shared.groups.users_of(device, port, shown);
             critical |= users.critical;
-            message.nest(attr::PORT.saturating_add(u16::from(port).saturating_sub(1)), |message| {
-                put_port(message, shared, device, port, users.links, reader)
-            })?;
+            message.nest(
+                attr::PORT.saturating_add(u16::from(port).saturating_sub(1)),
+                |message| put_port(message, shared, device, port, users.links, reader),
+            )?;
         }
         message.u8(attr::IS_CRIT, u8::from(critical))?;
         put_pci(message, device)?;
