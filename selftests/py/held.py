@@ -36,16 +36,21 @@ def second_goes():
     run("rdma", "link", "delete", "rxright1", check=False)
 
 
+def add_second_cards():
+    """Another card for each host, in one network with the first."""
+    suite.add_cards(1)
+    for space in "left", "right":
+        add_rxe(space, f"{space}1")
+        for card in space, f"{space}1":
+            # A name of its own for each host: the devices of both are in one system.
+            run("ip", "netns", "exec", space, "smc_pnet", "-a", space, "-I", card)
+
+
 @contextlib.contextmanager
 def second_cards():
-    """Both hosts have another card each."""
+    """Both hosts have another card each, for a while."""
     try:
-        suite.add_cards(1)
-        for space in "left", "right":
-            add_rxe(space, f"{space}1")
-            for card in space, f"{space}1":
-                # A name of its own for each host: the devices of both are in one system.
-                run("ip", "netns", "exec", space, "smc_pnet", "-a", space, "-I", card)
+        add_second_cards()
         yield
     finally:
         let_go()
