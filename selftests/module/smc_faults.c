@@ -5,6 +5,9 @@
  *
  *   from    name of the module whose calls count, to be loaded after this one
  *   symbol  the function that is watched; an empty line for none. Writing it takes back all below.
+ *   polls   instead of that, a driver's function that gives completions; those of what the module sends count as calls,
+ *           and the value is the status (enum ib_wc_status) of those that fail. What they are about has been done.
+ *   receives  whether those of what it receives count instead, which the sender does not learn of
  *   number  the call that fails, counted from 1; 0 for none
  *   times   how many calls do, from that one on
  *   value   what they return, for a pointer an error number or 0 as well
@@ -54,6 +57,10 @@ static bool bad_wr;
 module_param(bad_wr, bool, 0600);
 MODULE_PARM_DESC(bad_wr, "a function that posts work requests");
 
+static bool receives;
+module_param(receives, bool, 0600);
+MODULE_PARM_DESC(receives, "completions of receives");
+
 /* The module; it may come and go while a function is watched. */
 static struct module *caller;
 static atomic_long_t seen, hit;
@@ -69,20 +76,28 @@ asm(".pushsection .text, \"ax\"\n"
     ".size smc_faults_return, . - smc_faults_return\n"
     ".popsection\n");
 
-/* Runs at the first instruction of the function, not preemptible. */
-static int at_entry(struct kprobe *probe, struct pt_regs *regs)
+/* Counts a call, or a completion, if it is one of the module's; true if it is to fail. */
+static bool chosen(ulong address)
 {
 	struct module *module = READ_ONCE(caller);
 	ulong count, first = READ_ONCE(number);
-	ulong address = regs_get_kernel_stack_nth(regs, 0);
 
 	if (!module || !within_module(address, module))
-		return 0;
+		return false;
 	count = atomic_long_inc_return(&seen);
 	if (!first || count < first || count - first >= READ_ONCE(times))
-		return 0;
+		return false;
 	if (atomic_long_inc_return(&hit) == 1)
 		WRITE_ONCE(where, address);
+	return true;
+}
+NOKPROBE_SYMBOL(chosen);
+
+/* Runs at the first instruction of the function, not preemptible. */
+static int at_entry(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (!chosen(regs_get_kernel_stack_nth(regs, 0)))
+		return 0;
 	if (READ_ONCE(bad_wr))
 		*(void **)regs_get_kernel_argument(regs, 2) = (void *)regs_get_kernel_argument(regs, 1);
 	regs_set_return_value(regs, READ_ONCE(value));
@@ -91,21 +106,44 @@ static int at_entry(struct kprobe *probe, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(at_entry);
 
+/* int poll_cq(struct ib_cq *cq, int max, struct ib_wc *completions): how many there are is known when it returns. */
+static int at_poll(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	*(struct ib_wc **)instance->data = (void *)regs_get_kernel_argument(regs, 2);
+	return 0;
+}
+NOKPROBE_SYMBOL(at_poll);
+
+static int at_polled(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct ib_wc *wc = *(struct ib_wc **)instance->data;
+
+	for (int left = regs_return_value(regs); left > 0; left--, wc++)
+		if (wc->wr_cqe && !(wc->opcode & IB_WC_RECV) == !READ_ONCE(receives) && chosen((ulong)wc->wr_cqe->done))
+			wc->status = READ_ONCE(value);
+	return 0;
+}
+NOKPROBE_SYMBOL(at_polled);
+
 static DEFINE_MUTEX(lock);
 static char symbol[KSYM_NAME_LEN];
+static char polls[KSYM_NAME_LEN];
 static struct kprobe probe;
-static bool watched;
+static struct kretprobe poll_probe;
 
 static void stop(void)
 {
-	if (watched)
+	if (symbol[0])
 		unregister_kprobe(&probe);
-	watched = false;
+	if (polls[0])
+		unregister_kretprobe(&poll_probe);
 	symbol[0] = 0;
+	polls[0] = 0;
 	number = 0;
 	times = 1;
 	value = 0;
 	bad_wr = false;
+	receives = false;
 	atomic_long_set(&seen, 0);
 	atomic_long_set(&hit, 0);
 	where = 0;
@@ -122,7 +160,6 @@ static int set_symbol(const char *text, const struct kernel_param *kp)
 	if (symbol[0]) {
 		probe = (struct kprobe){ .symbol_name = symbol, .pre_handler = at_entry };
 		err = register_kprobe(&probe);
-		watched = !err;
 		if (err) {
 			pr_info("cannot watch %s: %d\n", symbol, err);
 			symbol[0] = 0;
@@ -140,6 +177,40 @@ static int get_symbol(char *buffer, const struct kernel_param *kp)
 static const struct kernel_param_ops symbol_ops = { .set = set_symbol, .get = get_symbol };
 module_param_cb(symbol, &symbol_ops, NULL, 0600);
 MODULE_PARM_DESC(symbol, "function that is watched");
+
+static int set_polls(const char *text, const struct kernel_param *kp)
+{
+	int err = 0;
+
+	mutex_lock(&lock);
+	stop();
+	strscpy(polls, text);
+	strim(polls);
+	if (polls[0]) {
+		poll_probe = (struct kretprobe){
+			.kp.symbol_name = polls,
+			.entry_handler = at_poll,
+			.handler = at_polled,
+			.data_size = sizeof(struct ib_wc *),
+		};
+		err = register_kretprobe(&poll_probe);
+		if (err) {
+			pr_info("cannot watch %s: %d\n", polls, err);
+			polls[0] = 0;
+		}
+	}
+	mutex_unlock(&lock);
+	return err;
+}
+
+static int get_polls(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%s\n", polls);
+}
+
+static const struct kernel_param_ops polls_ops = { .set = set_polls, .get = get_polls };
+module_param_cb(polls, &polls_ops, NULL, 0600);
+MODULE_PARM_DESC(polls, "driver's function that gives completions");
 
 static int set_count(const char *text, const struct kernel_param *kp)
 {
