@@ -22,12 +22,12 @@ pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
 /// The guard of a [`SpinLockBh`].
 pub type SpinLockBhGuard<'a, T> = Guard<'a, T, SpinLockBhBackend>;
 
-/// Creates an initialiser of a [`SpinLockBh`] with a lock class of its own.
+/// Creates an initialiser of a [`SpinLockBh`] with a lock class of its own, which bears a name.
 #[macro_export]
 macro_rules! new_spinlock_bh {
-    ($inner:expr $(, $name:literal)? $(,)?) => {
+    ($inner:expr, $name:literal $(,)?) => {
         $crate::spinlock_bh::SpinLockBh::new(
-            $inner, ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+            $inner, ::kernel::optional_name!($name), ::kernel::static_lock_class!())
     };
 }
 

@@ -357,9 +357,9 @@ impl<P: Handle, H: Handler<P>> DelayedWork<P, H> {
 /// Creates an initialiser of a [`workqueue::Work`](crate::workqueue::Work) with a lock class.
 #[macro_export]
 macro_rules! new_work {
-    ($($name:literal)?) => {
+    ($name:literal) => {
         $crate::workqueue::Work::new(
-            ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+            ::kernel::optional_name!($name), ::kernel::static_lock_class!())
     };
 }
 
@@ -367,8 +367,8 @@ macro_rules! new_work {
 /// lock class.
 #[macro_export]
 macro_rules! new_delayed_work {
-    ($($name:literal)?) => {
+    ($name:literal) => {
         $crate::workqueue::DelayedWork::new(
-            ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+            ::kernel::optional_name!($name), ::kernel::static_lock_class!())
     };
 }

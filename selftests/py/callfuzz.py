@@ -287,6 +287,7 @@ class Thread:
                             flags, self.rng.randrange(32) + 32 * (number == 13), 0, 0, other)
         taken, results = self.ring.ask(entry)
         for mark, result in results:
+            self.seen["done by uring", "ok" if result >= 0 else errno.errorcode.get(-result, "?")] += 1
             if mark >= 32 and result >= 0:
                 self.make(result)
         return taken
