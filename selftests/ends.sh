@@ -11,10 +11,10 @@ N=3
 start_cut() {
 	P=$((P + 1))
 	rm -f "$TMP"/cut.ready*
-	inA timeout 120 python3 -u "$ST_PY/cut.py" server $A4 $P "$TMP/cut.ready" $N $1 >"$TMP/A.out" 2>"$TMP/A.err" &
+	inA nice timeout 120 python3 -u "$ST_PY/cut.py" server $A4 $P "$TMP/cut.ready" $N $1 >"$TMP/A.out" 2>"$TMP/A.err" &
 	SERVER=$!
 	until_file 20 "$TMP/cut.ready"
-	inB timeout 120 python3 -u "$ST_PY/cut.py" client $A4 $P "$TMP/cut.ready" $N $1 >"$TMP/B.out" 2>"$TMP/B.err" &
+	inB nice timeout 120 python3 -u "$ST_PY/cut.py" client $A4 $P "$TMP/cut.ready" $N $1 >"$TMP/B.out" 2>"$TMP/B.err" &
 	CLIENT=$!
 	until_file 30 "$TMP/cut.ready.server"
 	until_file 30 "$TMP/cut.ready.client"

@@ -22,6 +22,9 @@ A4_1=10.71.1.1 B4_1=10.71.1.2
 IPPROTO_SMC=256
 PATH=$(cd "$MODULES/../tools" 2>/dev/null && pwd):$PATH
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$ST_PY
+# Waiting at a pipe that nothing comes out of starts no program.
+exec {NOTHING}<> <(:)
+pause() { read -rt "$1" -u $NOTHING || :; }
 
 ## Results
 
@@ -128,7 +131,7 @@ until_true() {
 		tries=$((tries - 1))
 		[ $SECONDS -lt $end ] || [ $tries -gt 0 ] || return 1
 		[ $SECONDS -lt $((began + 2)) ] || pause=0.3
-		sleep $pause
+		pause $pause
 	done
 }
 
@@ -185,12 +188,13 @@ inB() { in_host "$B" "$@"; }
 load_dependencies() { modprobe -a ib_core ib_uverbs rdma_rxe udp_tunnel veth; }
 
 load_module() {
+	[ ! -d /sys/module/smc_r ] || return 0
 	load_dependencies
-	[ -d /sys/module/smc_r ] || insmod "$MODULES/smc_r.ko"
+	insmod "$MODULES/smc_r.ko"
 }
 
 # Nothing uses the module any more.
-unused() { [ "$(cat /sys/module/smc_r/refcnt)" -eq 0 ]; }
+unused() { [ "$(</sys/module/smc_r/refcnt)" -eq 0 ]; }
 
 # Unloads; sockets that are closed in the background may take a moment.
 unload_module() {
@@ -301,12 +305,15 @@ counter() {
 NO_OPTION=0x03010000 NO_DEVICE=0x03030002 SUBNET=0x03070000 DECLINED=0x05000000
 fallback_reason() {
 	in_host "$1" timeout 20 smcctl --json stats >"$TMP/counter" || return
-	python3 - "$2" "$3" "$TMP/counter" <<-'END'
-		import json, sys
-		side, code, file = sys.argv[1:]
-		reasons = json.load(open(file))["fallbacks"]["reasons"]
-		print(sum(r["count"] for r in reasons if (r["side"], r["reason"]["code"]) == (side, code)))
-	END
+	reasons "$TMP/counter" | awk -v want="$2:$3" '$1 == want { sum += $2 } END { print sum + 0 }'
+}
+# reasons FILE: SIDE:CODE and how often, for each reason in what `smcctl --json stats` has said.
+reasons() {
+	awk '
+		{ gsub(/[",:]/, "") }
+		$1 == "side" { side = $2 }
+		$1 == "code" { code = $2 }
+		$1 == "count" && side { print side ":" code, $2; side = "" }' "$1"
 }
 
 # counted HOST SIDE CODE COMMAND...: the command makes one more of these fallbacks.

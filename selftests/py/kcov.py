@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a thread's calls reach in those parts of the kernel that were built for KCOV."""
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -19,7 +20,14 @@ class Coverage:
         file = os.open(FILE, os.O_RDWR | os.O_CLOEXEC)
         self.file = file
         fcntl.ioctl(file, INIT_TRACE, WORDS)
-        self.words = memoryview(mmap.mmap(file, 8 * WORDS)).cast("Q")
+        # Python's own function refuses: a file of debugfs looks empty.
+        library = ctypes.CDLL(None, use_errno=True)
+        library.mmap.restype = ctypes.c_void_p
+        library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        start = library.mmap(None, 8 * WORDS, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)
+        if start == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "KCOV cannot be mapped")
+        self.words = memoryview((ctypes.c_uint64 * WORDS).from_address(start)).cast("B").cast("Q")
         self.places = frozenset()
 
     def __enter__(self):

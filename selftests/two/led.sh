@@ -8,6 +8,8 @@
 CASE=/sys/fs/cgroup/case
 # Where commands go to guest b, and their output comes from.
 REMOTE=$VM_SHARED/${VM_TEST:-run}/remote
+# The number of the next command, or a lower one.
+ASKED=/run/asked
 
 # For both guests, before anything else. $A is guest a, $B guest b; files are those of both.
 led_by_a() {
@@ -15,6 +17,7 @@ led_by_a() {
 	rm -rf "$TMP"
 	TMP=$VM_SHARED/$VM_TEST/tmp
 	mkdir -p "$TMP" "$REMOTE" "$CASE"
+	echo 0 >$ASKED
 	case $VM_ROLE in
 	a) A4=$VM_LOCAL A6=$VM_LOCAL6 B4=$VM_PEER B6=$VM_PEER6 ;;
 	*) A4=$VM_PEER A6=$VM_PEER6 B4=$VM_LOCAL B6=$VM_LOCAL6 ;;
@@ -29,6 +32,13 @@ in_host() {
 	else
 		remote "$@"
 	fi
+}
+
+# at_both COMMAND...: on both hosts at once.
+at_both() {
+	inB "$@" &
+	inA "$@"
+	wait_for $! "$* on b"
 }
 
 # The queue pairs of both hosts' device.
@@ -50,62 +60,66 @@ show_state() {
 	done
 }
 
-# remote COMMAND...: on guest b, with its output and exit code here.
+# remote COMMAND...: on guest b, with its output and exit code here. Neither side starts programs for it of its own.
 remote() {
-	local job end=$((SECONDS + 600))
-	job=$(mktemp -u "$REMOTE/XXXXXXXX")
-	printf '%q ' "$@" >"$job.new"
-	mv "$job.new" "$job.command"
-	until [ -e "$job.code" ]; do
+	local job=$REMOTE/$BASHPID.$SRANDOM number end=$((SECONDS + 600))
+	printf '%q ' "$@" >"$job.command"
+	# Some shells of this guest may ask at the same time: each takes the first number that is free.
+	number=$(($(<$ASKED) + 0))
+	until (set -C; echo "$job" >"$REMOTE/asked.$number") 2>/dev/null; do number=$((number + 1)); done
+	echo $((number + 1)) >$ASKED
+	until [ -s "$job.code" ]; do
 		if [ $SECONDS -ge $end ]; then
 			echo "guest b does not answer: $*" >&2
 			return 125
 		fi
-		sleep 0.1
+		pause 0.05
 	done
-	cat "$job.out"
-	cat "$job.err" >&2
-	return "$(cat "$job.code")"
+	[ ! -s "$job.out" ] || cat "$job.out"
+	[ ! -s "$job.err" ] || cat "$job.err" >&2
+	return "$(<"$job.code")"
 }
 
 end_programs() {
 	echo 1 >$CASE/cgroup.kill
-	until_true 10 grep -qx 'populated 0' $CASE/cgroup.events
+	until_true 10 nobody_is_left
 }
+nobody_is_left() { [[ $(<$CASE/cgroup.events) == *"populated 0"* ]]; }
 
 reap() {
 	local pids
 	pids=$(jobs -p)
 	# shellcheck disable=SC2086 # a list
 	[ -z "$pids" ] || kill -KILL $pids 2>/dev/null || true
+	[ "$VM_ROLE" = b ] || remote end_programs &
 	end_programs
-	[ "$VM_ROLE" = b ] || remote end_programs
 	wait 2>/dev/null || true
 }
 
 # Guest b: does what guest a asks for, until that has ended.
 serve() {
-	local job code
+	local job command code number=0
 	trap leave_led EXIT
 	load_module || bail "the module does not load"
 	add_device || bail "no active rxe device"
-	: >"$REMOTE/boot.$(cat /proc/sys/kernel/random/boot_id)"
+	# What it was asked for before it had no power.
+	while [ -s "$REMOTE/asked.$number" ]; do number=$((number + 1)); done
+	: >"$REMOTE/boot.$(</proc/sys/kernel/random/boot_id)"
 	until [ -e "$REMOTE/end" ] || [ -e "$VM_SHARED/$VM_TEST/failed.a" ]; do
-		for job in "$REMOTE"/*.command; do
-			[ -e "$job" ] || continue
-			job=${job%.command}
-			mv "$job.command" "$job.running"
+		while [ -s "$REMOTE/asked.$number" ]; do
+			job=$(<"$REMOTE/asked.$number")
+			number=$((number + 1))
 			(
+				command=$(<"$job.command")
 				# What ends the programs of a case is none of them.
-				grep -q '^end_programs' "$job.running" || echo $BASHPID >$CASE/cgroup.procs
+				[[ $command == end_programs* ]] || echo $BASHPID >$CASE/cgroup.procs
 				code=0
 				# What fails ends this shell, and says so in its output.
-				(eval "$(cat "$job.running")") </dev/null >"$job.out" 2>"$job.err" || code=$?
-				echo $code >"$job.new"
-				mv "$job.new" "$job.code"
+				(eval "$command") </dev/null >"$job.out" 2>"$job.err" || code=$?
+				echo $code >"$job.code"
 			) &
 		done
-		sleep 0.1
+		pause 0.05
 	done
 	echo "TAP version 13"
 	echo "1..1"

@@ -41,33 +41,42 @@ struct Missing {
 /// The last number alone would not do: when links fail one after the other, what was sent between two
 /// failures would be taken before what was sent before the first of them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Awaited([Option<Missing>; Awaited::MAX]);
+pub(super) struct Awaited {
+    /// As many as a group has places for links.
+    places: [Option<Missing>; MAX_LINKS],
+    /// Whether there is one at all: asked for each message.
+    is_empty: bool,
+}
 
 impl Awaited {
-    /// As many as a group has places for links.
-    const MAX: usize = MAX_LINKS;
-
-    pub(super) const NONE: Awaited = Awaited([None; Awaited::MAX]);
+    pub(super) const NONE: Awaited = Awaited {
+        places: [None; MAX_LINKS],
+        is_empty: true,
+    };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
+        self.is_empty
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Missing> {
+        self.places.iter().flatten()
     }
 
     /// Whether something is to come that was sent before `seq`.
     fn precedes(&self, seq: u16) -> bool {
-        self.0.iter().flatten().any(|old| is_before(old.seq, seq))
+        self.iter().any(|old| is_before(old.seq, seq))
     }
 
     fn contains(&self, seq: u16) -> bool {
-        self.0.iter().flatten().any(|old| old.seq == seq)
+        self.iter().any(|old| old.seq == seq)
     }
 
     /// The messages of `link` were sent after `seq`, and so after all before that. Gives the links of
     /// which the same is known.
     fn follows(&mut self, link: LinkIx, seq: u16) -> u16 {
         let mut after = link.bit();
-        for old in self.0.iter_mut().flatten() {
+        for old in self.places.iter_mut().flatten() {
             if !is_before(old.seq, seq) {
                 after |= old.after;
             }
@@ -80,19 +89,24 @@ impl Awaited {
 
     /// False if there is no room.
     fn add(&mut self, missing: Missing) -> bool {
-        let free = self.0.iter_mut().find(|slot| slot.is_none());
-        free.map(|slot| *slot = Some(missing)).is_some()
+        let Some(free) = self.places.iter_mut().find(|place| place.is_none()) else {
+            return false;
+        };
+        *free = Some(missing);
+        self.is_empty = false;
+        true
     }
 
     /// A message with this number has come over `link`. What was sent before it, over this link at the
     /// latest, does not come any more: it never reached us, or this one says as much.
     fn remove(&mut self, link: LinkIx, seq: u16) {
-        for slot in &mut self.0 {
-            *slot = slot.filter(|old| {
+        for place in &mut self.places {
+            *place = place.filter(|old| {
                 let passed = is_before(old.seq, seq) && old.after & link.bit() == 0;
                 old.seq != seq && !passed
             });
         }
+        self.is_empty = self.places.iter().all(Option::is_none);
     }
 }
 
@@ -146,9 +160,6 @@ impl Conn {
     /// What was held, once it may be taken.
     #[inline]
     pub(super) fn release(&mut self) -> Option<Cdc> {
-        let awaited = self.awaited;
-        let held = self.held.filter(|held| !awaited.precedes(held.seq))?;
-        self.held = None;
-        Some(held)
+        self.held.take_if(|held| !self.awaited.precedes(held.seq))
     }
 }
