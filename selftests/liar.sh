@@ -68,13 +68,14 @@ begin() {
 # faults: the counters of A, name and number in a line.
 faults() { inA timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'; }
 
-# since NAME: by how much it had grown in the end.
-since() { awk -v name="$1" 'NR == FNR { old[$1] = $2; next } $1 == name { print $2 - old[$1] }' "$TMP/faults" "$TMP/faults.end"; }
+# By how much each counter had grown in the end.
+grown() { awk 'NR == FNR { old[$1] = $2; next } { print $1, $2 - old[$1] }' "$TMP/faults" "$TMP/faults.end"; }
 
 # finish NAME=COUNT...: the other transfer was not disturbed, what the liar had is gone, and these counters
 # have grown by as much (COUNT+: or more), the others not at all.
 finish() {
 	local name want got rounds calm usual worst late
+	local -A by
 	rm -f "$TMP/going"
 	read -r _ rounds calm usual worst late < <(beside tell told)
 	note "next to it: $rounds rounds of $usual ms ($calm ms without it), the longest took $worst ms, a sleep of 20 ms $late more"
@@ -84,12 +85,13 @@ finish() {
 	until_equal 30 "queue pairs of A" ${#CARDS[@]} qps "${CARDS[@]}"
 	until_equal 20 "connections of A" 1 counter "$A" conns
 	faults >"$TMP/faults.end"
+	while read -r name got; do by[$name]=$got; done < <(grown)
 	for name in connections_aborted links_broken cdc_dropped llc_dropped llc_refused links_lost groups_lost handshakes_failed \
 		links_without_route; do
 		want=0
 		for got; do [ "${got%%=*}" != $name ] || want=${got#*=}; done
 		want=${want:-0}
-		got=$(since $name)
+		got=${by[$name]}
 		case $want in
 		*+) at_least "counter $name" ${want%+} $got ;;
 		*) equal "counter $name" $want $got ;;

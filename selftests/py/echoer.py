@@ -15,7 +15,7 @@ import smcsock as s
 
 CHUNK = 3000
 # Rounds before anything else goes on.
-CALM = 15
+CALM = 10
 
 
 def serve(conn):

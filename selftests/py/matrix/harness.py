@@ -28,6 +28,8 @@ AF_SMC = 43
 ERESTARTSYS = 512
 # Seconds that a step waits for what has to come, and that it may take before it counts as hanging.
 LONG, STEP = 15, 40
+# Seconds that are waited for what TCP, or SMC, never comes to.
+NEVER = 2
 # How many scripts run at a time: most of them wait most of their time.
 AT_ONCE = 12
 PORTS_PER_SCRIPT = 8
