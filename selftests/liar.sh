@@ -99,8 +99,12 @@ finish() {
 	done
 }
 
-# liar: does what standard input says.
+# liar: does what standard input says, once all guests have started: it has its times, which are not for programs to
+# start in.
+declare -A GUESTS
 liar() {
+	local n
+	for n in "${!GUESTS[@]}"; do until_file 60 "$TMP/listens.$n.up"; done
 	inB timeout 240 smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D "V=$V" -D A=$A4 -D P=$P -D T="$TMP" \
 		>"$TMP/liar.json" 2>"$TMP/liar.err" && return
 	tail -n 25 "$TMP/liar.err" | sed 's/^/# /'
@@ -109,14 +113,11 @@ liar() {
 
 # guest N ROUNDS: a client in A that connects to port $G + 100 * N of the liar once that listens, and so
 # many rounds of an echo. guest_said N RESULT...: one of these it has to say in the end.
-declare -A GUESTS
 guest() {
 	rm -f "$TMP/listens.$1" "$TMP/listens.$1.up"
 	inA timeout 300 python3 -u "$ST_PY/echoer.py" guest $LIAR $((G + 100 * $1)) $2 "$TMP/listens.$1" \
 		>"$TMP/guest.$1.out" 2>"$TMP/guest.$1.err" &
 	GUESTS[$1]=$!
-	# What follows has its times, which are not for a program to start in.
-	until_file 60 "$TMP/listens.$1.up"
 }
 guest_said() {
 	local result said n=$1

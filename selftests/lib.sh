@@ -311,6 +311,9 @@ fallback_reason() {
 reasons() {
 	awk '
 		{ gsub(/[",:]/, "") }
+		# Failed handshakes look alike, and come before.
+		$1 == "reasons" { fallbacks = 1 }
+		!fallbacks { next }
 		$1 == "side" { side = $2 }
 		$1 == "code" { code = $2 }
 		$1 == "count" && side { print side ":" code, $2; side = "" }' "$1"

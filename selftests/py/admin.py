@@ -233,6 +233,7 @@ def hold(role, host, port, ready):
         s.touch(ready)
         sock, _ = listener.accept()
     else:
+        s.until(lambda: os.path.exists(ready), 60, "a server")
         sock = native(host, port, socket.socket.connect)
     sock.settimeout(s.LIMIT)
     sock.sendall(b"x" * 1000)

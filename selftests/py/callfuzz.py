@@ -8,6 +8,7 @@ what calls come to: the same seed has the same calls."""
 
 import array
 import collections
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -23,6 +24,7 @@ import warnings
 
 import nl
 import race
+import uring
 
 AF_SMC, IPPROTO_SMC = 43, 256
 WORKERS, THREADS = 4, 3
@@ -63,47 +65,6 @@ class Calls:
 libc = Calls()
 
 
-class Ring:
-    """A ring of io_uring. None where the kernel has no such thing, or does not let this user have it."""
-
-    ENTRIES = 8
-
-    def __init__(self):
-        params = (ctypes.c_ubyte * 120)()
-        self.number = libc.syscall(425, self.ENTRIES, ctypes.addressof(params))
-        if self.number < 0:
-            return
-        completions, = struct.unpack_from("=I", params, 4)
-        _, self.tail, self.mask, _, _, _, self.array, _ = struct.unpack_from("=8I", params, 40)
-        self.head, self.done_tail, self.done_mask, _, _, self.done, _, _ = struct.unpack_from("=8I", params, 80)
-        size = max(self.array + 4 * self.ENTRIES, self.done + 16 * completions)
-        self.memory = mmap.mmap(self.number, size)
-        self.entries = mmap.mmap(self.number, 64 * self.ENTRIES, offset=0x10000000)
-
-    def word(self, place):
-        return struct.unpack_from("=I", self.memory, place)[0]
-
-    def ask(self, entry):
-        """Hands over a request; waits for nothing. Gives the marks and results of those that are done."""
-        if self.number < 0:
-            ctypes.set_errno(errno.ENOSYS)
-            return -1, []
-        tail = self.word(self.tail)
-        place = tail & self.word(self.mask)
-        struct.pack_into("=64s", self.entries, 64 * place, entry)
-        struct.pack_into("=I", self.memory, self.array + 4 * place, place)
-        struct.pack_into("=I", self.memory, self.tail, tail + 1 & 0xFFFFFFFF)
-        # With IORING_ENTER_GETEVENTS.
-        taken = libc.syscall(426, self.number, 1, 0, 1, 0, 0)
-        head, results = self.word(self.head), []
-        while head != self.word(self.done_tail):
-            where = self.done + 16 * (head & self.word(self.done_mask))
-            results.append(struct.unpack_from("=Qi", self.memory, where))
-            head = head + 1 & 0xFFFFFFFF
-        struct.pack_into("=I", self.memory, self.head, head)
-        return taken, results
-
-
 class Thread:
     """One that makes calls, one after the other."""
 
@@ -118,7 +79,9 @@ class Thread:
             os.set_blocking(number, False)
         self.epoll = libc.epoll_create1(0)
         self.file = os.open("/proc/self/exe", os.O_RDONLY)
-        self.ring = Ring()
+        self.ring = None
+        with contextlib.suppress(OSError):
+            self.ring = uring.Ring()
         self.calls, self.done = 0, False
         self.now, self.since, self.ident = "", time.monotonic(), 0
         self.seen = collections.Counter()
@@ -259,37 +222,55 @@ class Thread:
         limit = self.put(struct.pack("=QQ", 0, self.rng.choice([0, 10**6, 10**9])), 256)
         return libc.recvmmsg(self.fd(), heads, count, self.flags(), self.rng.choice([0, limit]))
 
-    def uring(self):
-        """A request to io_uring, which may be done much later, by another thread of the kernel, or never."""
+    def request(self):
+        """One to io_uring, which may be done much later, by another thread of the kernel, or never; or after the one
+        before it. One that accepts may do so again and again, and not before somebody calls."""
         buffer, length = self.pointer(self.base + 4096), self.rng.choice(LENGTHS[:8])
-        ends = 0xFFFFFFFFFFFFFFFF
-        # Number of the request, descriptor, offset, address, length, flags of the operation, descriptor of splice.
-        number, fd, offset, address, length, flags, other = self.rng.choice([
-            lambda: (6, self.fd(), 0, 0, self.rng.choice([0, 1]), self.rng.choice(EVENTS), 0),
-            lambda: (9, self.fd(), 0, self.message(False), 1, self.flags(), 0),
-            lambda: (10, self.fd(), 0, self.message(True), 1, self.flags(), 0),
-            lambda: (13, self.rng.choice(LISTENERS), 0, 0, 0, self.rng.choice([0, os.O_NONBLOCK]), 0),
-            lambda: (14, self.fd(), 0, self.rng.randrange(64), 0, self.rng.choice([0, 1, 3, 5]), 0),
-            lambda: (16, self.fd(), *self.address()[::-1], 0, 0, 0),
-            lambda: (19, self.rng.choice(SLOTS), 0, 0, 0, 0, 0),
-            lambda: (22, self.fd(), ends, buffer, length, 0, 0),
-            lambda: (23, self.fd(), ends, buffer, length, 0, 0),
-            lambda: (26, self.fd(), 0, buffer, length, self.flags(), 0),
-            lambda: (27, self.fd(), 0, buffer, length, self.flags(), 0),
-            lambda: (30, self.fd(), ends, ends, length, self.rng.choice([0, 2, 3]), self.pipes[0]),
-            lambda: (30, self.pipes[1], ends, ends, length, self.rng.choice([0, 2, 3]), self.fd()),
-            lambda: (34, self.fd(), 0, 0, self.rng.choice([0, 1, 2]), 0, 0),
-            lambda: (47, self.fd(), 0, buffer, length, self.flags(), 0),
+        here = 0xFFFFFFFFFFFFFFFF
+        op, fd, *rest = self.rng.choice([
+            lambda: (uring.POLL_ADD, self.fd(), 0, self.rng.choice([0, 1]), 0, self.rng.choice(EVENTS)),
+            lambda: (uring.SENDMSG, self.fd(), self.message(False), 1, 0, self.flags()),
+            lambda: (uring.RECVMSG, self.fd(), self.message(True), 1, 0, self.flags()),
+            lambda: (uring.ACCEPT, self.rng.choice(LISTENERS), 0, 0, 0, self.rng.choice([0, os.O_NONBLOCK])),
+            lambda: (uring.CANCEL, self.fd(), self.rng.randrange(64), 0, 0, self.rng.choice([0, 1, 3, 5])),
+            lambda: (uring.CONNECT, self.fd(), *self.named()),
+            lambda: (uring.CLOSE, self.rng.choice(SLOTS)),
+            lambda: (uring.READ, self.fd(), buffer, length, here),
+            lambda: (uring.WRITE, self.fd(), buffer, length, here),
+            lambda: (uring.SEND, self.fd(), buffer, length, 0, self.flags()),
+            lambda: (uring.RECV, self.fd(), buffer, length, 0, self.flags()),
+            lambda: (uring.SPLICE, self.fd(), here, length, here, self.rng.choice([0, 2, 3])),
+            lambda: (uring.SHUTDOWN, self.fd(), 0, self.rng.choice([0, 1, 2])),
+            lambda: (uring.SEND_ZC, self.fd(), buffer, length, 0, self.flags()),
         ])()
-        # Linked to the next one, or left to other threads at once; accepting again and again, or once it can be.
-        entry = struct.pack("=BBHiQQIIQHHi16x", number, self.rng.choice([0, 0, 0, 4, 16]),
-                            self.rng.choice([0, 0, 1, 4]), fd, offset & ends, address & ends, length & 0xFFFFFFFF,
-                            flags, self.rng.randrange(32) + 32 * (number == 13), 0, 0, other)
-        taken, results = self.ring.ask(entry)
-        for mark, result in results:
+        other = self.pipes[0]
+        if op == uring.SPLICE and self.rng.random() < 0.5:
+            fd, other = self.pipes[1], fd
+        accepts = 32 if op == uring.ACCEPT else 0
+        return uring.entry(op, fd, *rest, priority=self.rng.choice([0, 0, 1, 4]), mark=self.rng.randrange(32) + accepts,
+                           how=self.rng.choice([0, 0, 0, uring.LINK, uring.ASYNC]), other=other)
+
+    def named(self):
+        """An address, no length, and the address' size, as CONNECT wants it."""
+        address, size = self.address()
+        return address, 0, size
+
+    def uring(self):
+        """A few requests to io_uring; and what has come of others."""
+        requests = [self.request() for _ in range(self.rng.choice([1, 1, 2, 3]))]
+        if not self.ring:
+            ctypes.set_errno(errno.EPERM)
+            return -1
+        for request in requests:
+            self.ring.put(request)
+        taken = self.ring.enter(len(requests), 0, uring.GET_EVENTS)
+        while found := self.ring.take():
+            mark, result, _ = found
             self.seen["done by uring", "ok" if result >= 0 else errno.errorcode.get(-result, "?")] += 1
             if mark >= 32 and result >= 0:
-                self.make(result)
+                # When it came depends on time, and what comes after it must not.
+                libc.dup3(result, OTHERS[mark - 32 if mark - 32 < len(OTHERS) else 0], 0)
+                libc.close(result)
         return taken
 
     def zerocopy(self):

@@ -60,13 +60,17 @@ show_state() {
 	done
 }
 
-# remote COMMAND...: on guest b, with its output and exit code here. Neither side starts programs for it of its own.
+# remote COMMAND...: on guest b, with its output and exit code here. Neither side starts programs for that alone, but where there is
+# output.
 remote() {
 	local job=$REMOTE/$BASHPID.$SRANDOM number end=$((SECONDS + 600))
 	printf '%q ' "$@" >"$job.command"
 	# Some shells of this guest may ask at the same time: each takes the first number that is free.
 	number=$(($(<$ASKED) + 0))
-	until (set -C; echo "$job" >"$REMOTE/asked.$number") 2>/dev/null; do number=$((number + 1)); done
+	until (set -C; echo "$job" >"$REMOTE/asked.$number") 2>/dev/null; do
+		[ -e "$REMOTE/asked.$number" ] || fail "$REMOTE cannot be written to" >&2
+		number=$((number + 1))
+	done
 	echo $((number + 1)) >$ASKED
 	until [ -s "$job.code" ]; do
 		if [ $SECONDS -ge $end ]; then

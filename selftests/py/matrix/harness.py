@@ -28,8 +28,6 @@ AF_SMC = 43
 ERESTARTSYS = 512
 # Seconds that a step waits for what has to come, and that it may take before it counts as hanging.
 LONG, STEP = 15, 40
-# Seconds that are waited for what TCP, or SMC, never comes to.
-NEVER = 2
 # How many scripts run at a time: most of them wait most of their time.
 AT_ONCE = 12
 PORTS_PER_SCRIPT = 8
@@ -77,6 +75,8 @@ class Trace:
     def __init__(self, kind, number, out):
         self.kind, self.out = kind, out
         self.smc = kind in ("smc", "native")
+        # Seconds that are waited for what SMC never comes to. TCP may.
+        self.never = 2 if self.smc else LONG
         self.card = "" if self.smc else "1"
         self.net = 0 if self.smc else 1
         self.ports = iter(range(FIRST_PORT + number * PORTS_PER_SCRIPT,

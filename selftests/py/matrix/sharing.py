@@ -13,7 +13,6 @@ import struct
 import termios
 
 from . import raw
-from .harness import NEVER
 
 SOL = socket.SOL_SOCKET
 
@@ -33,7 +32,7 @@ def duplicates(t):
     t.do("answer", server.send, b"answer")
     t.do("recv by the last", third.recv, 10)
     third.close()
-    t.poll("poll of the peer", server, 16, NEVER)
+    t.poll("poll of the peer", server, 16, t.never)
 
 
 def flags_are_shared(t):

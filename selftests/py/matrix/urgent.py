@@ -8,7 +8,7 @@ import signal
 import socket
 
 from . import raw
-from .harness import NEVER, SIOCATMARK
+from .harness import SIOCATMARK
 
 SOL = socket.SOL_SOCKET
 SO_PEEK_OFF = 42
@@ -39,7 +39,7 @@ def one_urgent_byte(t):
     t.do("again", server.recv, 1, raw.OOB)
     t.poll("poll", server)
     client.send(b"def")
-    t.arrived(server, 3, NEVER)
+    t.arrived(server, 3, t.never)
     t.do("after the mark", server.recv, 10)
     t.note("mark", t.number(server, SIOCATMARK))
     t.note("signals", seen)
@@ -52,7 +52,7 @@ def urgent_in_line(t):
     t.poll("poll", server, 3)
     t.note("signal", t.until(lambda: seen) and seen)
     client.send(b"def")
-    t.arrived(server, 7, NEVER)
+    t.arrived(server, 7, t.never)
     t.do("urgent", server.recv, 1, raw.OOB)
     t.note("mark", t.number(server, SIOCATMARK))
     t.do("up to the mark", server.recv, 10)
@@ -71,7 +71,7 @@ def urgent_first(t):
     t.note("mark", t.number(server, SIOCATMARK))
     t.do("recv without blocking", server.recv, 10, raw.DONTWAIT)
     client.send(b"abc")
-    t.poll("poll", server, 3, NEVER)
+    t.poll("poll", server, 3, t.never)
     t.do("recv", server.recv, 10)
     t.do("urgent, afterwards", server.recv, 1, raw.OOB)
     t.poll("poll", server)
@@ -83,7 +83,7 @@ def two_urgent_bytes(t):
     t.poll("poll", server, 2)
     t.until(lambda: len(seen) == 1)
     client.send(b"bY", raw.OOB)
-    t.note("signals", t.until(lambda: len(seen) == 2, NEVER))
+    t.note("signals", t.until(lambda: len(seen) == 2, t.never))
     t.poll("poll", server, 3)
     t.do("urgent", server.recv, 1, raw.OOB)
     t.do("recv", server.recv, 1)
@@ -98,7 +98,7 @@ def urgent_is_read_late(t):
     client, server, _ = ends(t)
     client.send(b"aX", raw.OOB)
     client.send(b"bc")
-    t.arrived(server, 3, NEVER)
+    t.arrived(server, 3, t.never)
     t.do("recv", server.recv, 10)
     t.do("recv", server.recv, 10)
     t.do("urgent", server.recv, 1, raw.OOB)
@@ -111,7 +111,7 @@ def urgent_flags(t):
     t.do("into nothing", raw.recv, server, 0, raw.OOB)
     t.do("truncated", raw.recv, server, 1, raw.OOB | raw.TRUNC)
     client.send(b"bY", raw.OOB)
-    t.poll("poll", server, 3, NEVER)
+    t.poll("poll", server, 3, t.never)
     t.do("bad pointer", raw.call, "recv", server.fileno(), raw.ctypes.c_void_p(raw.BAD),
          raw.LONG(1), raw.OOB)
     t.do("again", server.recv, 1, raw.OOB)
@@ -160,7 +160,7 @@ def urgent_with_more(t):
     client.send(b"cX", raw.OOB)
     client.send(b"de")
     t.poll("poll", server, 3)
-    t.arrived(server, 5, NEVER)
+    t.arrived(server, 5, t.never)
     t.do("recv", server.recv, 10)
     t.do("urgent", server.recv, 1, raw.OOB)
     t.do("recv", server.recv, 10)

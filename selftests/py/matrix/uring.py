@@ -3,62 +3,39 @@
 
 import ctypes
 import errno
-import mmap
 import os
 import socket
 import struct
 
+import uring
 from smcsock import read_exactly
+from uring import ACCEPT, CANCEL, CONNECT, POLL_ADD, RECV, RECVMSG, SEND, SEND_ZC, SENDMSG, SHUTDOWN, SPLICE
 
 from . import raw
 from .harness import bits, pattern
 
-POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CANCEL, CONNECT, SPLICE = 6, 9, 10, 13, 14, 16, 30
-SEND, RECV, SHUTDOWN, SEND_ZC = 26, 27, 34, 47
-SETUP, ENTER = 425, 426
 MULTISHOT_ACCEPT, MULTISHOT_POLL = 1, 1
-ENTRY = "=BBHiQQIIQHHIQQ"
-GET_EVENTS = 1
 
 
-class Ring:
-    """An io_uring."""
+class Ring(uring.Ring):
+    """One whose requests are numbered."""
 
-    def __init__(self, entries=8):
-        params = raw.buffer(120)
-        self.fd = raw.call("syscall", SETUP, entries, params)
-        words = struct.unpack("=30I", params.raw)
-        self.sq, self.cq = words[10:20], words[20:30]
-        size = max(self.sq[6] + entries * 4, self.cq[5] + words[1] * 16)
-        self.ring = mmap.mmap(self.fd, size, offset=0)
-        self.entries = mmap.mmap(self.fd, entries * 64, offset=0x10000000)
+    def __init__(self):
+        super().__init__()
         self.kept = []
         self.number = 0
 
-    def word(self, offset):
-        """A word of the ring."""
-        return struct.unpack_from("=I", self.ring, offset)[0]
-
-    def start(self, op, fd, addr=0, length=0, offset=0, flags=0, priority=0):
+    def start(self, *words, **more):
         """Submits a request; gives its number."""
         self.number += 1
-        tail, mask = self.word(self.sq[1]), self.word(self.sq[2])
-        place = tail & mask
-        struct.pack_into(ENTRY, self.entries, place * 64, op, 0, priority, fd, offset, addr, length,
-                         flags, self.number, 0, 0, 0, 0, 0)
-        struct.pack_into("=I", self.ring, self.sq[6] + place * 4, place)
-        struct.pack_into("=I", self.ring, self.sq[1], tail + 1)
-        raw.call("syscall", ENTER, self.fd, 1, 0, 0, None, 0)
+        self.put(uring.entry(*words, mark=self.number, **more))
+        self.enter(1)
         return self.number
 
     def end(self):
         """Waits for a completion: its request, the result, flags."""
-        head = self.word(self.cq[0])
-        if head == self.word(self.cq[1]):
-            raw.call("syscall", ENTER, self.fd, 0, 1, GET_EVENTS, None, 0)
-        place = head & self.word(self.cq[2])
-        found = struct.unpack_from("=QiI", self.ring, self.cq[5] + place * 16)
-        struct.pack_into("=I", self.ring, self.cq[0], head + 1)
+        while (found := self.take()) is None:
+            self.enter(0, 1, uring.GET_EVENTS)
         return found
 
     def do(self, *words, **more):
@@ -182,7 +159,7 @@ def ring_and_signals(t):
     room = raw.buffer(100)
 
     def wait():
-        return raw.call("syscall", ENTER, ring.fd, 0, 1, GET_EVENTS, None, 0)
+        return ring.enter(0, 1, uring.GET_EVENTS)
 
     for restart in False, True:
         asked = ring.start(RECV, server.fileno(), raw.pointer(room), 8, flags=raw.WAITALL)
@@ -259,15 +236,9 @@ def ring_splices(t):
 
 def splice(ring, source, target, length):
     """The request has the source where others have the memory and a field behind."""
-    tail, mask = ring.word(ring.sq[1]), ring.word(ring.sq[2])
-    place = tail & mask
-    # Offsets of -1: pipes and sockets have none.
-    struct.pack_into("=BBHiqqIIQHHi16x", ring.entries, place * 64, SPLICE, 0, 0, target, -1, -1,
-                     length, 0, 99, 0, 0, source)
-    struct.pack_into("=I", ring.ring, ring.sq[6] + place * 4, place)
-    struct.pack_into("=I", ring.ring, ring.sq[1], tail + 1)
-    raw.call("syscall", ENTER, ring.fd, 1, 0, 0, None, 0)
-    return named(ring.end()[1])
+    # Pipes and sockets have no offsets.
+    none = 0xFFFFFFFFFFFFFFFF
+    return ring.do(SPLICE, target, none, length, none, other=source)
 
 
 SCRIPTS = [

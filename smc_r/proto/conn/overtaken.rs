@@ -44,7 +44,7 @@ struct Missing {
 pub(super) struct Awaited {
     /// As many as a group has places for links.
     places: [Option<Missing>; MAX_LINKS],
-    /// Whether there is one at all: asked for each message.
+    /// Whether there is none: asked for each message.
     is_empty: bool,
 }
 
