@@ -118,7 +118,7 @@ static int at_polled(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct ib_wc *wc = *(struct ib_wc **)instance->data;
 
-	/* Those that fail anyway do not tell what they are about. Programs have no completions here, whose names are theirs. */
+	/* Those that fail anyway do not tell what they are about. Programs, whose wr_cqe is any number, have none here. */
 	for (int left = regs_return_value(regs); left > 0; left--, wc++)
 		if (wc->status == IB_WC_SUCCESS && wc->wr_cqe && !(wc->opcode & IB_WC_RECV) == !READ_ONCE(receives) &&
 		    chosen((ulong)wc->wr_cqe->done))

@@ -60,8 +60,8 @@ show_state() {
 	done
 }
 
-# remote COMMAND...: on guest b, with its output and exit code here. Neither side starts programs for that alone, but where there is
-# output.
+# remote COMMAND...: on guest b, with its output and exit code here. Neither side starts programs for that alone, but
+# where there is output.
 remote() {
 	local job=$REMOTE/$BASHPID.$SRANDOM number end=$((SECONDS + 600))
 	printf '%q ' "$@" >"$job.command"
