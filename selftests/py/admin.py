@@ -176,7 +176,8 @@ def members(value):
         together = {}
         for item in map(members, value):
             if isinstance(item, dict):
-                together |= item
+                # A socket that is closing has no connection any more.
+                together |= {key: inner for key, inner in item.items() if inner is not None or key not in together}
         return together
     return None
 
