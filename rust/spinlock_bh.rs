@@ -27,7 +27,10 @@ pub type SpinLockBhGuard<'a, T> = Guard<'a, T, SpinLockBhBackend>;
 macro_rules! new_spinlock_bh {
     ($inner:expr, $name:literal $(,)?) => {
         $crate::spinlock_bh::SpinLockBh::new(
-            $inner, ::kernel::optional_name!($name), ::kernel::static_lock_class!())
+            $inner,
+            ::kernel::optional_name!($name),
+            ::kernel::static_lock_class!(),
+        )
     };
 }
 

@@ -359,7 +359,9 @@ impl<P: Handle, H: Handler<P>> DelayedWork<P, H> {
 macro_rules! new_work {
     ($name:literal) => {
         $crate::workqueue::Work::new(
-            ::kernel::optional_name!($name), ::kernel::static_lock_class!())
+            ::kernel::optional_name!($name),
+            ::kernel::static_lock_class!(),
+        )
     };
 }
 
@@ -369,6 +371,8 @@ macro_rules! new_work {
 macro_rules! new_delayed_work {
     ($name:literal) => {
         $crate::workqueue::DelayedWork::new(
-            ::kernel::optional_name!($name), ::kernel::static_lock_class!())
+            ::kernel::optional_name!($name),
+            ::kernel::static_lock_class!(),
+        )
     };
 }
