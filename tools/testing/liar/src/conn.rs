@@ -139,6 +139,8 @@ pub(crate) struct Conn {
     pub(crate) theirs: Option<Theirs>,
     /// Cursors, from then on.
     pub(crate) cursors: Option<Cursors>,
+    /// The last CDC message that came before: Confirm comes by TCP, and may be slower.
+    early: Option<Cdc>,
     /// Number of the last CDC message that we sent.
     pub(crate) seq: u16,
     /// What the last message that came says.
@@ -163,6 +165,7 @@ impl Conn {
             taken: 0,
             theirs: None,
             cursors: None,
+            early: None,
             seq: 0,
             state: StateFlags::default(),
             last_flags: ProdFlags::default(),
@@ -231,10 +234,22 @@ impl Conn {
             aborted: self.state.aborted || cdc.state_flags.aborted,
         };
         self.last_flags = cdc.prod_flags;
-        if let Some(cursors) = &mut self.cursors {
-            if let Err(fault) = cursors.take(cdc) {
-                self.fault.get_or_insert(fault);
+        match &mut self.cursors {
+            Some(cursors) => {
+                if let Err(fault) = cursors.take(cdc) {
+                    self.fault.get_or_insert(fault);
+                }
             }
+            // Each says all that those before it did.
+            None => self.early = Some(*cdc),
+        }
+    }
+
+    /// The sizes of both elements are known now.
+    pub(crate) fn begin(&mut self, cursors: Option<Cursors>) {
+        self.cursors = cursors;
+        if let Some(early) = self.early.take() {
+            self.received(&early);
         }
     }
 

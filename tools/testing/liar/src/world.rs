@@ -706,7 +706,7 @@ impl World {
             offset: said.index.offset(said.size),
             len: said.size.bytes(),
         });
-        conn.cursors = Cursors::new(own_len, said.size.bytes());
+        conn.begin(Cursors::new(own_len, said.size.bytes()));
         Ok(())
     }
 
