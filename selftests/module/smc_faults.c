@@ -151,67 +151,63 @@ static void stop(void)
 	where = 0;
 }
 
-static int set_symbol(const char *text, const struct kernel_param *kp)
+static int watch_calls(void)
+{
+	probe = (struct kprobe){ .symbol_name = symbol, .pre_handler = at_entry };
+	return register_kprobe(&probe);
+}
+
+static int watch_polls(void)
+{
+	poll_probe = (struct kretprobe){
+		.kp.symbol_name = polls,
+		.entry_handler = at_poll,
+		.handler = at_polled,
+		.data_size = sizeof(struct ib_wc *),
+	};
+	return register_kretprobe(&poll_probe);
+}
+
+static int set_watched(const char *text, char name[KSYM_NAME_LEN], int (*begin)(void))
 {
 	int err = 0;
 
 	mutex_lock(&lock);
 	stop();
-	strscpy(symbol, text);
-	strim(symbol);
-	if (symbol[0]) {
-		probe = (struct kprobe){ .symbol_name = symbol, .pre_handler = at_entry };
-		err = register_kprobe(&probe);
+	strscpy(name, text, KSYM_NAME_LEN);
+	strim(name);
+	if (name[0]) {
+		err = begin();
 		if (err) {
-			pr_info("cannot watch %s: %d\n", symbol, err);
-			symbol[0] = 0;
+			pr_info("cannot watch %s: %d\n", name, err);
+			name[0] = 0;
 		}
 	}
 	mutex_unlock(&lock);
 	return err;
 }
 
-static int get_symbol(char *buffer, const struct kernel_param *kp)
+static int set_symbol(const char *text, const struct kernel_param *kp)
 {
-	return sysfs_emit(buffer, "%s\n", symbol);
+	return set_watched(text, symbol, watch_calls);
 }
-
-static const struct kernel_param_ops symbol_ops = { .set = set_symbol, .get = get_symbol };
-module_param_cb(symbol, &symbol_ops, NULL, 0600);
-MODULE_PARM_DESC(symbol, "function that is watched");
 
 static int set_polls(const char *text, const struct kernel_param *kp)
 {
-	int err = 0;
-
-	mutex_lock(&lock);
-	stop();
-	strscpy(polls, text);
-	strim(polls);
-	if (polls[0]) {
-		poll_probe = (struct kretprobe){
-			.kp.symbol_name = polls,
-			.entry_handler = at_poll,
-			.handler = at_polled,
-			.data_size = sizeof(struct ib_wc *),
-		};
-		err = register_kretprobe(&poll_probe);
-		if (err) {
-			pr_info("cannot watch %s: %d\n", polls, err);
-			polls[0] = 0;
-		}
-	}
-	mutex_unlock(&lock);
-	return err;
+	return set_watched(text, polls, watch_polls);
 }
 
-static int get_polls(char *buffer, const struct kernel_param *kp)
+static int get_watched(char *buffer, const struct kernel_param *kp)
 {
-	return sysfs_emit(buffer, "%s\n", polls);
+	return sysfs_emit(buffer, "%s\n", (const char *)kp->arg);
 }
 
-static const struct kernel_param_ops polls_ops = { .set = set_polls, .get = get_polls };
-module_param_cb(polls, &polls_ops, NULL, 0600);
+static const struct kernel_param_ops symbol_ops = { .set = set_symbol, .get = get_watched };
+module_param_cb(symbol, &symbol_ops, symbol, 0600);
+MODULE_PARM_DESC(symbol, "function that is watched");
+
+static const struct kernel_param_ops polls_ops = { .set = set_polls, .get = get_watched };
+module_param_cb(polls, &polls_ops, polls, 0600);
 MODULE_PARM_DESC(polls, "driver's function that gives completions");
 
 static int set_count(const char *text, const struct kernel_param *kp)

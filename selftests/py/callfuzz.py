@@ -74,8 +74,9 @@ class Thread:
         # Apart from what else the process has in memory.
         self.arena = mmap.mmap(-1, ARENA)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.arena))
-        self.pipes = os.pipe()
-        for number in self.pipes:
+        # A request to io_uring that waits for data holds its pipe meanwhile, and no signal ends a call that waits for that.
+        self.pipes, self.pipes_of_requests = os.pipe(), os.pipe()
+        for number in self.pipes + self.pipes_of_requests:
             os.set_blocking(number, False)
         self.epoll = libc.epoll_create1(0)
         self.file = os.open("/proc/self/exe", os.O_RDONLY)
@@ -243,9 +244,9 @@ class Thread:
             lambda: (uring.SHUTDOWN, self.fd(), 0, self.rng.choice([0, 1, 2])),
             lambda: (uring.SEND_ZC, self.fd(), buffer, length, 0, self.flags()),
         ])()
-        other = self.pipes[0]
+        other = self.pipes_of_requests[0]
         if op == uring.SPLICE and self.rng.random() < 0.5:
-            fd, other = self.pipes[1], fd
+            fd, other = self.pipes_of_requests[1], fd
         accepts = 32 if op == uring.ACCEPT else 0
         return uring.entry(op, fd, *rest, priority=self.rng.choice([0, 0, 1, 4]), mark=self.rng.randrange(32) + accepts,
                            how=self.rng.choice([0, 0, 0, uring.LINK, uring.ASYNC]), other=other)
@@ -269,7 +270,7 @@ class Thread:
             self.seen["done by uring", "ok" if result >= 0 else errno.errorcode.get(-result, "?")] += 1
             if mark >= 32 and result >= 0:
                 # When it came depends on time, and what comes after it must not.
-                libc.dup3(result, OTHERS[mark - 32 if mark - 32 < len(OTHERS) else 0], 0)
+                libc.dup3(result, OTHERS[(mark - 32) % len(OTHERS)], 0)
                 libc.close(result)
         return taken
 
