@@ -416,6 +416,7 @@ impl Flow {
         };
         if let Some(link) = link.filter(|link| *link != via && self.is_active(*link)) {
             self.take_down(link, DownReason::Local);
+            self.forget_incoming(link);
         }
         self.send_delete(wish, link, via, now);
     }
@@ -474,6 +475,9 @@ impl Flow {
         self.change = None;
         if let Some(link) = change.link {
             let last = self.other_carrier(link).is_none();
+            if last && self.phase == Phase::Joining {
+                return self.first_contact_failed(LinkFailure::Violation, true);
+            }
             if last {
                 let down = DownReason::PeerDeleted(reason);
                 return self.end(down, None, link, now);

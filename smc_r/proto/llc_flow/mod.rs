@@ -508,6 +508,9 @@ pub struct Flow {
     incoming: Option<Incoming>,
     /// The answer to the peer's DELETE RKEY that is not due yet.
     withheld: Option<Withheld>,
+    /// So many [`Event::PeerRmbGone`] before those of that answer are due to be followed by [`Flow::rmb_abandoned`]: the
+    /// links have failed on which they were asked for.
+    unasked: u16,
     own: Queue<OwnExchange, OWN_EXCHANGES_MAX>,
     connections: u16,
     idle_since: Option<Time>,
@@ -553,6 +556,7 @@ impl Flow {
             clock: Time::from_millis(0),
             incoming: None,
             withheld: None,
+            unasked: 0,
             own: Queue::new(),
             connections: 0,
             idle_since: None,

@@ -454,7 +454,9 @@ impl Flow {
 
     pub(super) fn forget_incoming(&mut self, failed: LinkIx) {
         self.incoming = self.incoming.filter(|incoming| incoming.at != failed);
-        self.withheld = self.withheld.filter(|withheld| withheld.at != failed);
+        if let Some(lost) = self.withheld.take_if(|withheld| withheld.at == failed) {
+            self.unasked = self.unasked.saturating_add(lost.in_use.into());
+        }
     }
 
     /// The peer announces a buffer.
@@ -612,6 +614,10 @@ impl Flow {
     /// The connections of an [`Event::PeerRmbGone`] have been aborted: nothing more is posted that
     /// writes to the buffer.
     pub fn rmb_abandoned(&mut self) {
+        if self.unasked != 0 {
+            self.unasked = self.unasked.saturating_sub(1);
+            return;
+        }
         let Some(withheld) = self.withheld.as_mut() else {
             return;
         };

@@ -5,6 +5,7 @@
 
 use smc_proto::{
     group::{
+        Element,
         LinkIx,
         PeerRmb,
         PeerTable, //
@@ -19,6 +20,7 @@ use smc_proto::{
         ConfirmRkeyCont,
         DeleteLink,
         DeleteReason,
+        DeleteRkey,
         LinkRToken,
         Llc,
         RTokenPair,
@@ -34,7 +36,13 @@ use smc_proto::{
         Note,
         ShutDown, //
     },
-    wire::LinkNum, //
+    wire::{
+        AlertToken,
+        LinkNum,
+        RKey,
+        RmbeIndex,
+        RmbeSize, //
+    },
 };
 
 use crate::fixtures::{
@@ -850,4 +858,76 @@ fn a_first_contact_without_its_keys_fails() {
         assert!(flow.is_over());
         assert_eq!(said(&mut flow), []);
     }
+}
+
+/// A client wants the only link deleted while a second one is offered: that is the end of the first contact.
+#[test]
+fn a_first_contact_without_a_link_fails() {
+    let mut server = Server::new();
+    let (_, offer) = server.offer(2);
+    let wish = DeleteLink {
+        reply: false,
+        all: false,
+        orderly: false,
+        link: Some(number(1)),
+        reason: LOST,
+    };
+    server.receive(LinkIx::FIRST, Llc::DeleteLink(wish));
+    let refused = AddLink {
+        reply: true,
+        reject: Some(Reject::NoPath),
+        ..offer
+    };
+    server.receive(LinkIx::FIRST, Llc::AddLink(refused));
+    assert_eq!(deletions(&mut server.flow), [(0, 1, LOST)]);
+    // What was offered is given up.
+    assert_eq!(events(&mut server.flow), [Event::LinkGone(place(1))]);
+    let reply = DeleteLink {
+        reply: true,
+        ..wish
+    };
+    server.receive(LinkIx::FIRST, Llc::DeleteLink(reply));
+    let happened = events(&mut server.flow);
+    let [Event::FirstContact(LinkResult::Failed(refusal))] = happened[..] else {
+        panic!("{happened:?}");
+    };
+    assert!(!refusal.may_decline && server.flow.is_over());
+}
+
+/// A link fails on which a buffer was to be taken back: that nobody uses that one any more is no answer to what is asked
+/// on another link.
+#[test]
+fn what_was_asked_on_a_failed_link_answers_nothing_else() {
+    let mut server = Server::new();
+    let second = server.join(2, SECOND);
+    for (link, rmb) in [(LinkIx::FIRST, 1), (second, 2)] {
+        let element = Element {
+            token: key(rmb),
+            index: RmbeIndex::FIRST,
+            size: RmbeSize::MIN,
+            alert: AlertToken(rmb),
+        };
+        let _ = PeerTable::new(&mut server.peers)
+            .claim(link, &element)
+            .unwrap();
+    }
+    events(&mut server.flow);
+    let gone = |events: Vec<Event>| {
+        let gone = |event: &&Event| matches!(event, Event::PeerRmbGone(_));
+        events.iter().filter(gone).count()
+    };
+    let answers = |flow: &mut Flow| {
+        let answer = |said: &&(usize, Llc)| matches!(said.1, Llc::DeleteRkey(_));
+        said(flow).iter().filter(answer).count()
+    };
+    let request = |rmb| Llc::DeleteRkey(DeleteRkey::request(RKey(rmb)));
+    server.receive(LinkIx::FIRST, request(1));
+    assert_eq!(gone(events(&mut server.flow)), 1);
+    server.flow.handle_link_failed(LinkIx::FIRST, at(2));
+    server.receive(second, request(2));
+    assert_eq!(gone(events(&mut server.flow)), 1);
+    server.flow.rmb_abandoned();
+    assert_eq!(answers(&mut server.flow), 0);
+    server.flow.rmb_abandoned();
+    assert_eq!(answers(&mut server.flow), 1);
 }
