@@ -17,7 +17,7 @@ modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= c
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
 
-kernel: ## build a kernel of our own to test on (NAME=debug, kasan, bench or native); KVER=NAME uses it elsewhere
+kernel: ## build a kernel of our own to test on (NAME=debug, kasan, kcsan, bench or native); KVER=NAME uses it elsewhere
 	@tools/env/build-kernel "$(NAME)"
 
 install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)
@@ -38,7 +38,7 @@ check: ## rustfmt, clippy, shellcheck, and rules of the sources
 test: ## check, tests of the core and the tools, and the guest suites
 	@tools/env/test
 
-test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=kasan or, quicker, debug; builds it first: half an hour)
+test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=kasan, debug or kcsan; builds it first: half an hour)
 	@tools/env/test-debug $(NAME)
 
 fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)

@@ -66,7 +66,10 @@ begin() {
 }
 
 # faults: the counters of A, name and number in a line.
-faults() { inA timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'; }
+faults() {
+	inA timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'
+	echo fallbacks $(counter "$A" fallback)
+}
 
 # By how much each counter had grown in the end.
 grown() { awk 'NR == FNR { old[$1] = $2; next } { print $1, $2 - old[$1] }' "$TMP/faults" "$TMP/faults.end"; }
@@ -87,7 +90,7 @@ finish() {
 	faults >"$TMP/faults.end"
 	while read -r name got; do by[$name]=$got; done < <(grown)
 	for name in connections_aborted links_broken cdc_dropped llc_dropped llc_refused links_lost groups_lost handshakes_failed \
-		links_without_route; do
+		links_without_route fallbacks; do
 		want=0
 		for got; do [ "${got%%=*}" != $name ] || want=${got#*=}; done
 		want=${want:-0}

@@ -106,11 +106,12 @@ __rust_helper void rust_helper_sk_inuse(struct sock *sk, int val)
 	local_bh_enable();
 }
 
-/* What inet_sock_destruct() insists on before a sock may go. */
+/* What inet_sock_destruct() insists on before a sock may go; and what it does, which a family of our own has not got. */
 __rust_helper void rust_helper_sk_mark_dead(struct sock *sk)
 {
 	sk->sk_state = TCP_CLOSE;
 	sock_set_flag(sk, SOCK_DEAD);
+	skb_queue_purge(&sk->sk_error_queue);
 }
 
 /*
@@ -295,6 +296,8 @@ __rust_helper int rust_helper_sk_wait(struct sock *sk, long *timeo, kapi_cond_fn
 		return cond(arg) ? 0 : -EAGAIN;
 	head = sk_sleep(sk);
 	add_wait_queue(head, &wait);
+	/* Pairs with the barrier in skwq_has_sleeper(): who changes what cond() looks at sees us, or we see the change. */
+	smp_mb();
 	while (!cond(arg)) {
 		if (!*timeo) {
 			err = -EAGAIN;

@@ -120,6 +120,46 @@ __rust_helper void *rust_helper_tcp_data_lock(struct sock *sk)
 	return (void *)(data & SK_USER_DATA_PTRMASK);
 }
 
+struct kapi_late {
+	struct work_struct work;
+	struct sock *sk;
+	kapi_sk_fn fn;
+};
+
+static void kapi_late_run(struct work_struct *work)
+{
+	struct kapi_late *late = container_of(work, struct kapi_late, work);
+
+	late->fn(late->sk);
+	sock_put(late->sk);
+	kfree(late);
+}
+
+/*
+ * Drivers report time stamps of what was sent in their interrupts, in which nothing of ours may be locked: then `fn` runs
+ * on a work queue. False in other contexts, with nothing done.
+ */
+__rust_helper bool rust_helper_tcp_later(struct sock *sk, kapi_sk_fn fn, struct workqueue_struct *queue)
+{
+	struct kapi_late *late;
+
+	if (!in_hardirq() && !irqs_disabled())
+		return false;
+	late = queue ? kmalloc(sizeof(*late), GFP_ATOMIC) : NULL;
+	if (!late)
+		return true;
+	/* A sock may be about to go that only waits for the end of what it has sent. */
+	if (!refcount_inc_not_zero(&sk->sk_refcnt)) {
+		kfree(late);
+		return true;
+	}
+	INIT_WORK(&late->work, kapi_late_run);
+	late->sk = sk;
+	late->fn = fn;
+	queue_work(queue, &late->work);
+	return true;
+}
+
 __rust_helper void rust_helper_tcp_data_unlock(struct sock *sk)
 {
 	read_unlock_bh(&sk->sk_callback_lock);
@@ -555,6 +595,9 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 {
 	unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
 			      BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
+	/* Which way packets go depends on these. */
+	bool reroute = to->sk_bound_dev_if != from->sk_bound_dev_if || to->sk_mark != from->sk_mark ||
+		       sock_flag(to, SOCK_LOCALROUTE) != sock_flag(from, SOCK_LOCALROUTE);
 	bool keepalive;
 
 	keepalive = sock_flag(from, SOCK_KEEPOPEN);
@@ -577,6 +620,8 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 	to->sk_bound_dev_if = from->sk_bound_dev_if;
 	to->sk_priority = from->sk_priority;
 	to->sk_mark = from->sk_mark;
+	if (reroute)
+		sk_dst_reset(to);
 	to->sk_sndtimeo = from->sk_sndtimeo;
 	to->sk_rcvtimeo = from->sk_rcvtimeo;
 	to->sk_lingertime = from->sk_lingertime;

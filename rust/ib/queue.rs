@@ -348,8 +348,12 @@ impl SendQueue {
         if count > 0 {
             let source = chain.source.ok_or(PostError::Invalid)?;
             let source = self.source(source).ok_or(PostError::Invalid)?;
+            let (mut data, mut writes) = (data.iter_mut(), writes.iter_mut());
             // From the last to the first, since each points to the next.
-            for ((write, sge), wr) in chain.writes.iter().zip(&mut data).zip(&mut writes).rev() {
+            for write in chain.writes.iter().rev() {
+                let (Some(sge), Some(wr)) = (data.next(), writes.next()) else {
+                    return Err(PostError::Invalid);
+                };
                 let (offset, len) = (write.offset as usize, write.len as usize);
                 sge.addr = if write.len <= self.inline {
                     wr.wr.send_flags = INLINE;

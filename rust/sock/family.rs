@@ -340,12 +340,13 @@ impl<T: Socket> Registration<T> {
             to_result(unsafe { bindings::proto_register(proto, 1) })?;
             this.protos = this.protos.saturating_add(1);
         }
-        if let Some(protocol) = protocol {
-            this.register_inet(protocol)?;
-        }
+        // First: this fails where others have the family, and there must be no sockets then.
         // SAFETY: The family stays where it is until unregistered.
         to_result(unsafe { bindings::sock_register(&(*tables).family) })?;
         this.family = true;
+        if let Some(protocol) = protocol {
+            this.register_inet(protocol)?;
+        }
         Ok(this)
     }
 

@@ -19,7 +19,7 @@ use kernel::prelude::*;
 /// What an owner is told about a TCP socket, implemented on a tag type.
 ///
 /// The calls come in softirqs or in process context, most with the inner socket locked, after the
-/// kernel's own callback. So they must not sleep, must not call methods of the inner
+/// kernel's own callback. (Errors that are reported in interrupts come a moment later.) So they must not sleep, must not call methods of the inner
 /// [`TcpSocket`](super::TcpSocket) other than those of the [`TcpSock`] which they are given,
 /// and must not lock a socket. They may wake, use atomics and spin locks, and enqueue work.
 ///
@@ -260,6 +260,10 @@ unsafe extern "C" fn write_space(sk: *mut bindings::sock) {
 ///
 /// Called by the kernel for a sock with our callbacks.
 unsafe extern "C" fn error_report(sk: *mut bindings::sock) {
+    // SAFETY: The sock exists, and what runs later holds it. The queue exists as long as hooked socks.
+    if unsafe { bindings::tcp_later(sk, Some(error_report), super::late_queue()) } {
+        return;
+    }
     // SAFETY: By the requirements of this function.
     unsafe { dispatch(sk, Event::Error, |saved| saved.error_report) }
 }

@@ -58,20 +58,31 @@ use option::OptionState;
 /// there is a [`Subsystem`].
 static REAPER: AtomicPtr<bindings::workqueue_struct> = AtomicPtr::new(ptr::null_mut());
 
+/// Where errors are told of that were reported in interrupts; not null while socks are hooked.
+static LATE: AtomicPtr<bindings::workqueue_struct> = AtomicPtr::new(ptr::null_mut());
+
+fn late_queue() -> *mut bindings::workqueue_struct {
+    LATE.load(Ordering::Acquire)
+}
+
 /// What all TCP sockets need; there is one at most.
 ///
 /// Dropping it waits until every dropped socket is released, and until no callback runs any more.
 /// Keep it where it is dropped after everything that owns sockets.
-pub struct Subsystem(crate::workqueue::Queue);
+pub struct Subsystem {
+    reaper: crate::workqueue::Queue,
+    late: crate::workqueue::Queue,
+}
 
 impl Subsystem {
     /// Prepares for sockets; `EBUSY` if that has been done.
     pub fn new(name: &'static CStr) -> Result<Self> {
-        let queue = crate::workqueue::Queue::new(name, crate::workqueue::QueueKind::Unbound, 0)?;
+        let queue = || crate::workqueue::Queue::new(name, crate::workqueue::QueueKind::Unbound, 0);
+        let (reaper, late) = (queue()?, queue()?);
         if REAPER
             .compare_exchange(
                 ptr::null_mut(),
-                queue.as_ptr(),
+                reaper.as_ptr(),
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             )
@@ -79,16 +90,19 @@ impl Subsystem {
         {
             return Err(EBUSY);
         }
-        Ok(Self(queue))
+        LATE.store(late.as_ptr(), Ordering::Release);
+        Ok(Self { reaper, late })
     }
 }
 
 impl Drop for Subsystem {
     fn drop(&mut self) {
         REAPER.store(ptr::null_mut(), Ordering::Release);
-        self.0.drain();
+        self.reaper.drain();
         // Callbacks that were about to be called when their sock was unhooked.
         crate::util::wait_for_readers();
+        LATE.store(ptr::null_mut(), Ordering::Release);
+        self.late.drain();
         // SAFETY: No socket is left that could connect.
         unsafe { bindings::tcp_asking_end() };
     }

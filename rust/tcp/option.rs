@@ -29,6 +29,9 @@ use kernel::types::Opaque;
 /// The option that is registered, as it goes on the wire; zero if there is none.
 static OPTION: AtomicU64 = AtomicU64::new(0);
 
+/// By what the identifier of an option that is marked differs from its own.
+static SECRET: AtomicU64 = AtomicU64::new(0);
+
 /// Length of an option with its padding.
 pub(crate) const LEN: usize = 8;
 
@@ -44,8 +47,8 @@ mod kind {
     pub(super) const EXPERIMENT: u8 = 254;
 }
 
-/// Kinds by which the option of a saved SYN is replaced, once it is decided what to answer. Both
-/// are reserved numbers.
+/// Kinds by which the option of a saved SYN is replaced, once it is decided what to answer. A client may send
+/// these as well: of an option that is marked, the identifier is another one, which only we know.
 mod mark {
     pub(super) const ANSWERED: u8 = 253;
     pub(super) const REFUSED: u8 = 252;
@@ -65,6 +68,9 @@ pub(crate) fn set_option(option: Option<[u8; LEN]>) -> Result {
     {
         return Err(EINVAL);
     }
+    let mut secret = [0; LEN];
+    crate::util::random_bytes(&mut secret);
+    SECRET.store(u64::from_ne_bytes(secret), Ordering::Relaxed);
     OPTION
         .compare_exchange(
             0,
@@ -118,13 +124,42 @@ fn walk<R>(options: &[u8], mut f: impl FnMut(usize, u8, &[u8]) -> Option<R>) -> 
     None
 }
 
+/// The option as it is marked by this kind.
+fn of_kind(option: &[u8; LEN], kind: u8) -> [u8; LEN] {
+    let secret = SECRET.load(Ordering::Relaxed).to_ne_bytes();
+    let padding = LEN.saturating_sub(strip(option).len());
+    let mut marked = *option;
+    for (at, (byte, secret)) in marked.iter_mut().zip(secret).skip(padding).enumerate() {
+        match at {
+            0 => *byte = kind,
+            // Its length.
+            1 => {}
+            _ if kind == kind::EXPERIMENT => {}
+            _ => *byte ^= secret,
+        }
+    }
+    marked
+}
+
 /// Finds an option; returns its place and its kind, which may also be one of [`mark`].
 fn find(options: &[u8], option: &[u8; LEN]) -> Option<(usize, u8)> {
-    let core = strip(option);
     walk(options, |at, kind, bytes| {
         let known = matches!(kind, kind::EXPERIMENT | mark::ANSWERED | mark::REFUSED);
-        (known && bytes.get(1..) == core.get(1..)).then_some((at, kind))
+        let found = known && bytes == strip(&of_kind(option, kind));
+        found.then_some((at, kind))
     })
+}
+
+/// Gives the option of a saved SYN another kind.
+///
+/// # Safety
+///
+/// `place` is that of the option's kind, in a SYN that is kept meanwhile.
+unsafe fn write_kind(place: *mut u8, option: &[u8; LEN], kind: u8) {
+    for (at, byte) in strip(&of_kind(option, kind)).iter().enumerate() {
+        // SAFETY: The option is as long as it is of any other kind.
+        unsafe { bindings::tcp_write_byte(place.add(at), *byte) };
+    }
 }
 
 /// May another option follow these? Not behind the end of the list, nor in what is signed.
@@ -250,8 +285,8 @@ impl OptionState {
                 .store(kind == mark::ANSWERED, Ordering::Release);
             self.refused.store(kind == mark::REFUSED, Ordering::Release);
             // The user sees the SYN as it was.
-            // SAFETY: The place of the kind in the saved SYN, which the locked sock keeps.
-            unsafe { bindings::tcp_write_byte(place.add(at), kind::EXPERIMENT) };
+            // SAFETY: The place of the option in the saved SYN, which the locked sock keeps.
+            unsafe { write_kind(place.add(at), &option, kind::EXPERIMENT) };
         }
         if !listener.user_saves.load(Ordering::Acquire) {
             // SAFETY: The sock is locked.
@@ -470,9 +505,9 @@ unsafe fn syn_ack(
             // SAFETY: By the requirements of this function.
             let done = answer && unsafe { insert(skb, pf, option) };
             let mark = if done { mark::ANSWERED } else { mark::REFUSED };
-            // SAFETY: The place of the kind in the saved SYN. This is the first SYN-ACK, without
+            // SAFETY: The place of the option in the saved SYN. This is the first SYN-ACK, without
             // which there is no connection yet that could have taken it from the request.
-            unsafe { bindings::tcp_write_byte(place.add(at), mark) };
+            unsafe { write_kind(place.add(at), option, mark) };
             ACCEPT
         }
     }

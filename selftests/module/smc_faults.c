@@ -16,6 +16,8 @@
  *   hit     calls that failed
  *   where   from where the first of them was called
  *   mac     the Ethernet address that the module's last queue pair was told to send to; begins when it is written
+ *   interrupts  reports of errors on TCP sockets that were made once more, in an interrupt, as drivers make them; begins
+ *           when it is written
  *   event   "CARD TYPE PORT": the RDMA device on that card of this network namespace tells of an event, by its number
  *           in enum ib_event_type
  */
@@ -23,6 +25,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/atomic.h>
+#include <linux/irq_work.h>
 #include <linux/kprobes.h>
 #include <linux/linkage.h>
 #include <linux/module.h>
@@ -283,6 +286,65 @@ static const struct kernel_param_ops mac_ops = { .set = watch_mac, .get = get_ma
 module_param_cb(mac, &mac_ops, NULL, 0600);
 MODULE_PARM_DESC(mac, "Ethernet address that the last queue pair sends to");
 
+/* What an interrupt is to report on, until that is done. */
+static struct sock *reported;
+static atomic_long_t interrupts;
+static bool reports;
+
+static void put_reported(struct work_struct *work)
+{
+	sock_put(reported);
+	/* After this there may be another one. */
+	smp_store_release(&reported, NULL);
+}
+
+static DECLARE_WORK(put_work, put_reported);
+
+static void report(struct irq_work *work)
+{
+	atomic_long_inc(&interrupts);
+	READ_ONCE(reported->sk_error_report)(reported);
+	schedule_work(&put_work);
+}
+
+static struct irq_work report_work = IRQ_WORK_INIT_HARD(report);
+
+/* int sock_queue_err_skb(struct sock *sk, struct sk_buff *skb) */
+static int at_report(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct sock *sk = (void *)regs_get_kernel_argument(regs, 0);
+
+	if (sk->sk_protocol != IPPROTO_TCP || cmpxchg(&reported, NULL, sk))
+		return 0;
+	if (refcount_inc_not_zero(&sk->sk_refcnt))
+		irq_work_queue(&report_work);
+	else
+		smp_store_release(&reported, NULL);
+	return 0;
+}
+NOKPROBE_SYMBOL(at_report);
+
+static struct kprobe report_probe;
+
+static int watch_reports(const char *text, const struct kernel_param *kp)
+{
+	int err = 0;
+
+	mutex_lock(&lock);
+	atomic_long_set(&interrupts, 0);
+	if (!reports) {
+		report_probe = (struct kprobe){ .symbol_name = "sock_queue_err_skb", .pre_handler = at_report };
+		err = register_kprobe(&report_probe);
+		reports = !err;
+	}
+	mutex_unlock(&lock);
+	return err;
+}
+
+static const struct kernel_param_ops reports_ops = { .set = watch_reports, .get = get_count };
+module_param_cb(interrupts, &reports_ops, &interrupts, 0600);
+MODULE_PARM_DESC(interrupts, "reports of errors made in interrupts");
+
 static int send_event(const char *text, const struct kernel_param *kp)
 {
 	/* The width below is that of names, less their end. */
@@ -343,6 +405,10 @@ static void __exit smc_faults_exit(void)
 	stop();
 	if (watches_mac)
 		unregister_kprobe(&mac_probe);
+	if (reports)
+		unregister_kprobe(&report_probe);
+	irq_work_sync(&report_work);
+	flush_work(&put_work);
 	mutex_unlock(&lock);
 }
 

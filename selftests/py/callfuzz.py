@@ -48,6 +48,8 @@ WORDS = b"tls\0", b"smc\0", b"cubic\0", b"reno\0", b"lo\0", b"left\0", b"right\0
 IOCTLS = (0x541B, 0x5411, 0x894B, 0x8905, 0x5421, 0x5452, 0x8906, 0x8907, 0x8912, 0x8910, 0x5401, 0x89E0, 0x7FFFFFFF)
 EVENTS = 1, 4, 5, 7, 0x2001, 0x80000005, 0x40000005, 0xC0000005, 0x10000001, 0xFFFFFFFF
 MSG_ZEROCOPY, MSG_ERRQUEUE = 0x4000000, 0x2000
+# Pipes for requests to io_uring. What those are marked with that accept, and the first one that splices.
+PIPES, ACCEPTS, SPLICES = 8, 32, 64
 ARENA = 1 << 18
 
 
@@ -74,9 +76,12 @@ class Thread:
         # Apart from what else the process has in memory.
         self.arena = mmap.mmap(-1, ARENA)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.arena))
-        # A request to io_uring that waits for data holds its pipe meanwhile, and no signal ends a call that waits for that.
-        self.pipes, self.pipes_of_requests = os.pipe(), os.pipe()
-        for number in self.pipes + self.pipes_of_requests:
+        self.pipes = os.pipe()
+        # A request to io_uring that waits for data holds its pipe meanwhile, and no signal ends who waits for that: these
+        # are for one request at a time.
+        self.lent = [os.pipe() for _ in range(PIPES)]
+        self.free = list(range(PIPES))
+        for number in (*self.pipes, *sum(self.lent, ())):
             os.set_blocking(number, False)
         self.epoll = libc.epoll_create1(0)
         self.file = os.open("/proc/self/exe", os.O_RDONLY)
@@ -244,11 +249,15 @@ class Thread:
             lambda: (uring.SHUTDOWN, self.fd(), 0, self.rng.choice([0, 1, 2])),
             lambda: (uring.SEND_ZC, self.fd(), buffer, length, 0, self.flags()),
         ])()
-        other = self.pipes_of_requests[0]
-        if op == uring.SPLICE and self.rng.random() < 0.5:
-            fd, other = self.pipes_of_requests[1], fd
-        accepts = 32 if op == uring.ACCEPT else 0
-        return uring.entry(op, fd, *rest, priority=self.rng.choice([0, 0, 1, 4]), mark=self.rng.randrange(32) + accepts,
+        other, mark = 0, self.rng.randrange(32) + (ACCEPTS if op == uring.ACCEPT else 0)
+        if op == uring.SPLICE:
+            other, end = -1, -1
+            if self.free:
+                place = self.free.pop()
+                (other, end), mark = self.lent[place], SPLICES + place
+            if self.rng.random() < 0.5:
+                fd, other = end, fd
+        return uring.entry(op, fd, *rest, priority=self.rng.choice([0, 0, 1, 4]), mark=mark,
                            how=self.rng.choice([0, 0, 0, uring.LINK, uring.ASYNC]), other=other)
 
     def named(self):
@@ -268,9 +277,11 @@ class Thread:
         while found := self.ring.take():
             mark, result, _ = found
             self.seen["done by uring", "ok" if result >= 0 else errno.errorcode.get(-result, "?")] += 1
-            if mark >= 32 and result >= 0:
+            if mark >= SPLICES:
+                self.free.append(mark - SPLICES)
+            elif mark >= ACCEPTS and result >= 0:
                 # When it came depends on time, and what comes after it must not.
-                libc.dup3(result, OTHERS[(mark - 32) % len(OTHERS)], 0)
+                libc.dup3(result, OTHERS[(mark - ACCEPTS) % len(OTHERS)], 0)
                 libc.close(result)
         return taken
 

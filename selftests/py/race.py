@@ -110,8 +110,9 @@ class Race:
                 os._exit(code)
         self.children.append((child, function.__name__))
 
-    def finish(self):
-        """Waits for the end, which all of them have to see; raises the first error."""
+    def finish(self, *needed):
+        """Waits for the end, which all of them have to see; raises the first error. Of what is `needed`, some has to have
+        been counted."""
         while self.goes_on():
             time.sleep(0.02)
         self.stop()
@@ -135,6 +136,8 @@ class Race:
         print("#", ", ".join(f"{name}: {count}" for name, count in sorted(self.count.items())), flush=True)
         if self.errors:
             raise self.errors[0]
+        missing = [name for name in needed if not self.count[name]]
+        assert not missing, f"never seen: {missing}"
 
 
 class Echo:

@@ -293,6 +293,17 @@ impl Connection {
         }
     }
 
+    /// Keeps quiet if it has to do with one of these links, and goes on if not. `conn` lock held.
+    fn hold(&mut self, links: impl Fn(LinkIx) -> bool) {
+        let to = self.next.as_ref().map(|next| next.seat.place);
+        if to.is_some_and(&links) {
+            self.go_to(None);
+        }
+        let ours = self.link.place;
+        let theirs = self.heard_on.unwrap_or(ours);
+        self.core.set_held(links(theirs), links(ours));
+    }
+
     /// Takes in a message of the peer, which came over a link. `conn` lock held.
     fn handle_cdc(&mut self, link: LinkIx, cdc: &Cdc) -> Events {
         if cdc.prod_flags.blocked {
@@ -602,10 +613,11 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     // First: from then on it is set when it changes.
     sk.set_state(sk_state::ACTIVE);
     *sk.conn.lock() = Some(connection);
-    sk.set_phase(Phase::Accelerated);
-    with(sk, |connection| {
+    let held = with(sk, |connection| {
         // Under the lock: what comes from now on is handled after what came early.
         let early = group.connection_live(token, sk.clone());
+        // Not before: a completion of what somebody sends would not find its connection.
+        sk.set_phase(Phase::Accelerated);
         // Now: who changes options from here on finds a connection to tell.
         connection.core.set_oob_inline(sk.oob_inline());
         let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());
@@ -618,8 +630,12 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         // What comes next may come over another one.
         let is_up = |link: &LinkIx| group.is_place_up(*link);
         connection.heard_on = connection.heard_on.filter(is_up);
-        ((), events)
+        // Who keeps the others quiet may have been here before this one went live.
+        let resting = group.resting_links();
+        connection.hold(|link| resting.has(link));
+        (resting, events)
     });
+    stay_quiet(sk, &group, held.unwrap_or_default());
     group.watch_rings();
     group.add_keepalive(sk.keepalive.load(Relaxed));
     if !group.is_usable() {
@@ -633,6 +649,19 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     // FIN is being taken in: half of it looks like data.
     if let Ok(tcp) = sk.tcp() {
         tcp.locked(|| tcp_event(sk));
+    }
+}
+
+/// Looks again whether links are at rest: whoever told all connections of it may have been here before this one was
+/// held. What changes afterwards is told to this one as well.
+fn stay_quiet(sk: &SocketRef, group: &Group, mut held: LinkSet) {
+    loop {
+        let resting = group.resting_links();
+        if resting == held {
+            return;
+        }
+        hold(sk, |link| resting.has(link));
+        held = resting;
     }
 }
 
@@ -672,13 +701,7 @@ pub(crate) fn resume(sk: &SocketRef) {
 /// Holds a connection that has to do with one of these links, and lets another one go on. Process context.
 pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
     with(sk, |connection| {
-        let to = connection.next.as_ref().map(|next| next.seat.place);
-        if to.is_some_and(&links) {
-            connection.go_to(None);
-        }
-        let ours = connection.link.place;
-        let theirs = connection.heard_on.unwrap_or(ours);
-        connection.core.set_held(links(theirs), links(ours));
+        connection.hold(links);
         ((), Events::default())
     });
 }

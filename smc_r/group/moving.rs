@@ -23,11 +23,12 @@ use crate::{
 };
 
 /// A set of links.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LinkSet(u16);
 
 impl LinkSet {
-    fn has(self, link: LinkIx) -> bool {
+    /// Whether it is one of them.
+    pub(crate) fn has(self, link: LinkIx) -> bool {
         self.0 & link.bit() != 0
     }
 
@@ -179,16 +180,20 @@ impl Group {
 
     /// Keeps the connections quiet that have to do with links that are at rest, or come to it.
     pub(super) fn hold_connections(self: &Arc<Self>) {
-        let mut links = LinkSet::default();
-        {
-            let guard = self.flow.lock();
-            LinkIx::all()
-                .filter(|link| guard.flow.is_resting(*link))
-                .for_each(|link| links.add(link));
-        }
+        let links = self.resting_links();
         self.seal_links();
         self.for_each_connection(|sk| conn::hold(sk, |link| links.has(link)));
         self.with_flow(|flow, _, now| flow.connections_held(now));
+    }
+
+    /// The links that are at rest, or come to it.
+    pub(crate) fn resting_links(&self) -> LinkSet {
+        let guard = self.flow.lock();
+        let mut links = LinkSet::default();
+        LinkIx::all()
+            .filter(|link| guard.flow.is_resting(*link))
+            .for_each(|link| links.add(link));
+        links
     }
 
     /// Seals the links that are to be sealed, and no others.

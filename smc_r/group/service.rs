@@ -196,13 +196,14 @@ impl Group {
                 self.wake_waiters();
             }
             Event::RkeyRefused(id) => {
-                self.pools.lock().set_known(id, Known::Refused);
+                // First: the pools have no place for another one before the table has.
                 self.strike_rmb(id);
+                self.pools.lock().set_known(id, Known::Refused);
                 self.wake_waiters();
             }
             Event::RkeyDeleted(id) => {
-                self.pools.lock().forget(id);
                 self.strike_rmb(id);
+                self.pools.lock().forget(id);
                 self.trim_next(Some(id));
             }
             Event::PeerRmbGone(slot) => {

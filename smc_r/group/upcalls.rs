@@ -94,8 +94,9 @@ impl Group {
         if has_other {
             self.link_failed(link.place);
         } else {
+            // Each interruption has its time.
             self.port_check
-                .enqueue_after(self.ns.queue(), self.clone(), PORT_GRACE);
+                .rearm(self.ns.queue(), self.clone(), PORT_GRACE);
         }
     }
 

@@ -13,11 +13,39 @@ TROUBLE = re.compile(
     |kmemleak:\ [1-9]\d*\ new\ suspected|unreferenced\ object|Objects\ remaining|memory\ leak\ detector\ disabled
     |allocated\ at\ module\ unload
     |unregister_netdevice:\ waiting|rust_kernel:\ panicked|Memory\ cgroup\ out\ of\ memory
-    |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ cannot\ boot|truncated\ extack
+    |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ (?:cannot\ boot|lockdep\ is\ off)
+    |truncated\ extack|register\ non-static\ key|allocation\ profiling\ is\ disabled
     """,
     re.VERBOSE,
 )
+# Of reports of KCSAN, those count in which one of the two accesses is of our modules: the kernel has races of its own.
+RACE = re.compile(r"BUG: KCSAN: ")
+ACCESS = re.compile(r"^(?:read|write|race at unknown origin).* to 0x\w+ of \d+ bytes by ")
+COPY = re.compile(r"(?:__)?(?:mem(?:cpy|move|set|cmp)|strlen|_copy_\w+)\+0x")
+OURS = re.compile(r"\[smc_(?:r|diag)\]$")
 STAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ")
+
+
+class Races:
+    """Which reports of KCSAN are about our modules."""
+
+    def __init__(self):
+        self.title, self.first = None, False
+
+    def ours(self, line, text):
+        """The title of a report, with the line that tells that it is about us; else nothing."""
+        if RACE.search(text):
+            self.title, self.first = line, False
+        elif text.startswith("====="):
+            self.title = None
+        elif self.title and ACCESS.search(text):
+            self.first = True
+        elif self.first and not COPY.search(text.strip()):
+            self.first = False
+            if OURS.search(text):
+                title, self.title = self.title, None
+                return title
+        return None
 
 
 class Console:
@@ -27,6 +55,7 @@ class Console:
         self.path = path
         self.allow = [re.compile(pattern) for pattern in allow]
         self.trouble = []
+        self._races = Races()
         self._offset = 0
         self._rest = b""
 
@@ -44,7 +73,12 @@ class Console:
         for raw in lines:
             line = raw.decode(errors="replace").strip()
             text = STAMP.sub("", line)
-            if TROUBLE.search(text) and not any(p.search(text) for p in self.allow):
+            race = self._races.ours(line, text)
+            if race:
+                found.append(race)
+            elif RACE.search(text):
+                continue
+            elif TROUBLE.search(text) and not any(p.search(text) for p in self.allow):
                 found.append(line)
         self.trouble += found
         return found

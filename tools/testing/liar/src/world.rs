@@ -503,7 +503,13 @@ impl World {
             port,
         };
         let now = Instant::now();
-        let host = Host::client(self.own_end(self.tcp_port), other, true, Vec::new(), 1, now);
+        let host = Host::client(
+            self.own_end(self.tcp_port),
+            other,
+            true,
+            vec![Vec::new()],
+            now,
+        );
         self.add_conn(name, link, host)?;
         self.connected(name, SOON)
     }

@@ -22,6 +22,16 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Another host on the same link.
+    pub fn other(&self, number: u16) -> Self {
+        let [a, b, c, d, ..] = self.mac;
+        let [e, f] = number.to_be_bytes();
+        Self {
+            mac: [a, b, c, d, e, f],
+            ..*self
+        }
+    }
+
     fn peer_id(&self) -> [u8; 8] {
         let [a, b, c, d, e, f] = self.mac;
         [0x5a, 0xa5, a, b, c, d, e, f]

@@ -526,8 +526,8 @@ pub struct Host {
     connections: Vec<Connection>,
     /// Options of the connections that come: offer SMC, script, how many.
     listen: Option<(bool, Vec<Step>, usize)>,
-    /// Connections to make when the other side's MAC address is known: to whom, how many.
-    connect: Option<(End, bool, Vec<Step>, usize)>,
+    /// Connections to make when the other side's MAC address is known: to whom, and the script of each.
+    connect: Option<(End, bool, Vec<Vec<Step>>)>,
     ask: Option<Instant>,
     out: Vec<Vec<u8>>,
 }
@@ -545,20 +545,19 @@ impl Host {
         }
     }
 
-    /// A host that connects from ports beginning with its own.
+    /// A host that connects from ports beginning with its own, once for each script.
     pub fn client(
         own: End,
         other: End,
         offer: bool,
-        script: Vec<Step>,
-        count: usize,
+        scripts: Vec<Vec<Step>>,
         now: Instant,
     ) -> Self {
         Self {
             own,
             connections: Vec::new(),
             listen: None,
-            connect: Some((other, offer, script, count)),
+            connect: Some((other, offer, scripts)),
             ask: Some(now),
             out: Vec::new(),
         }
@@ -599,17 +598,17 @@ impl Host {
         {
             return;
         }
-        let Some((other, offer, script, count)) = self.connect.take() else {
+        let Some((other, offer, scripts)) = self.connect.take() else {
             return;
         };
         self.ask = None;
-        for number in 0..count {
+        for (number, script) in scripts.into_iter().enumerate() {
             let own = End {
                 port: self.own.port.wrapping_add(number as u16),
                 ..self.own
             };
             let other = End { mac, ..other };
-            let mut connection = Connection::new(own, other, offer, script.clone(), now);
+            let mut connection = Connection::new(own, other, offer, script, now);
             self.out.push(connection.frame(&connection.syn()));
             connection.arm(now);
             self.connections.push(connection);
@@ -758,7 +757,7 @@ mod tests {
             };
             let steps = |text| script::parse(text, &identity, 1).unwrap();
             Self {
-                client: Host::client(A, B, offers.0, steps(client), count, start),
+                client: Host::client(A, B, offers.0, vec![steps(client); count], start),
                 server: Host::server(B, offers.1, steps(server), count),
                 now: start,
                 start,

@@ -100,6 +100,9 @@ pub struct Common {
 /// Options of the client.
 #[derive(Clone, Debug, Args)]
 pub struct ClientArgs {
+    /// Have each connection say that it comes from another host
+    #[arg(long)]
+    pub many_hosts: bool,
     /// Address of the server
     pub host: Ipv4Addr,
     /// Port of the server
@@ -169,12 +172,7 @@ pub fn run(cli: &Cli) -> (String, u8) {
         ip: own.ip,
         prefix: common.address.1,
     };
-    let steps = match script_of(common, server.is_some(), &identity) {
-        Ok(steps) => steps,
-        Err(message) => return (format!("smc_peer: {message}"), 2),
-    };
     let start = Instant::now();
-    let count = usize::from(common.connections);
     let mut host = match server {
         Some(args) => {
             let other = End {
@@ -182,9 +180,20 @@ pub fn run(cli: &Cli) -> (String, u8) {
                 ip: args.host.octets(),
                 port: args.port,
             };
-            Host::client(own, other, !common.no_option, steps, count, start)
+            let scripts = match scripts_of(args, &identity) {
+                Ok(scripts) => scripts,
+                Err(message) => return (format!("smc_peer: {message}"), 2),
+            };
+            Host::client(own, other, !common.no_option, scripts, start)
         }
-        None => Host::server(own, !common.no_option, steps, count),
+        None => {
+            let steps = match script_of(common, false, &identity) {
+                Ok(steps) => steps,
+                Err(message) => return (format!("smc_peer: {message}"), 2),
+            };
+            let count = usize::from(common.connections);
+            Host::server(own, !common.no_option, steps, count)
+        }
     };
     if let Some(file) = &common.ready_file {
         if let Err(error) = std::fs::write(file, "ready\n") {
@@ -216,6 +225,20 @@ fn modes_text() -> String {
         .collect::<String>()
         .trim_end()
         .to_string()
+}
+
+/// What each connection of a client does.
+fn scripts_of(args: &ClientArgs, identity: &Identity) -> Result<Vec<Vec<Step>>, String> {
+    (1..=args.common.connections)
+        .map(|number| {
+            let identity = if args.many_hosts {
+                identity.other(number)
+            } else {
+                *identity
+            };
+            script_of(&args.common, true, &identity)
+        })
+        .collect()
 }
 
 fn script_of(common: &Common, client: bool, identity: &Identity) -> Result<Vec<Step>, String> {
