@@ -22,9 +22,8 @@ static bool kapi_is_ours(uintptr_t data)
 }
 
 /*
- * Replaces the callbacks of a TCP sock. A child inherits the functions of its listener but not its
- * data; for a child, `saved` has to hold what the listener had before.
- * False, with nothing done, if somebody else has put data of theirs there.
+ * Replaces the callbacks of a TCP sock, and gives back what they were. False, with nothing done, if somebody else has put
+ * data of theirs there.
  */
 __rust_helper bool rust_helper_tcp_hook(struct sock *sk, void *data,
 					const struct kapi_sk_events *ours,
@@ -35,12 +34,10 @@ __rust_helper bool rust_helper_tcp_hook(struct sock *sk, void *data,
 		write_unlock_bh(&sk->sk_callback_lock);
 		return false;
 	}
-	if (sk->sk_data_ready != ours->data_ready) {
-		saved->data_ready = sk->sk_data_ready;
-		saved->state_change = sk->sk_state_change;
-		saved->write_space = sk->sk_write_space;
-		saved->error_report = sk->sk_error_report;
-	}
+	saved->data_ready = sk->sk_data_ready;
+	saved->state_change = sk->sk_state_change;
+	saved->write_space = sk->sk_write_space;
+	saved->error_report = sk->sk_error_report;
 	__rcu_assign_sk_user_data_with_flags(sk, data, SK_USER_DATA_NOCOPY);
 	sk->sk_data_ready = ours->data_ready;
 	sk->sk_state_change = ours->state_change;
@@ -64,7 +61,71 @@ static void kapi_replace(struct sock *sk, const struct kapi_sk_events *old,
 		sk->sk_error_report = new->error_report;
 }
 
-/* Undoes the above, but for callbacks which somebody else has replaced meanwhile. */
+/*
+ * Listeners of ours have children like those of any other one: who gets a child, and when, is not ours to say. (A listener
+ * that is ended from outside may hand them to one of somebody else, for whom nobody would be woken otherwise, and
+ * which would call us after the module is gone.)
+ */
+static DEFINE_SPINLOCK(kapi_listening_lock);
+static struct kapi_listening {
+	/* What listeners have, in place of what. */
+	struct inet_connection_sock_af_ops ops;
+	const struct inet_connection_sock_af_ops *original;
+} kapi_listening[3];
+/* Callbacks of ours, and those that all TCP socks begin with. */
+static struct kapi_sk_events kapi_ours, kapi_plain;
+
+static const struct inet_connection_sock_af_ops *kapi_original(const struct inet_connection_sock_af_ops *ops)
+{
+	for (int i = 0; i < ARRAY_SIZE(kapi_listening); i++)
+		if (ops == &kapi_listening[i].ops)
+			return kapi_listening[i].original;
+	return ops;
+}
+
+/* The child is locked, and nobody has seen it yet that would not lock it. */
+static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *skb, struct request_sock *req,
+				       struct dst_entry *dst, struct request_sock *req_unhash, bool *own_req,
+				       void (*opt_child_init)(struct sock *newsk, const struct sock *sk))
+{
+	/* The listener may be ending, and have its own again. */
+	const struct inet_connection_sock_af_ops *ops = kapi_original(READ_ONCE(inet_csk(sk)->icsk_af_ops));
+	struct sock *child;
+
+	child = ops->syn_recv_sock(sk, skb, req, dst, req_unhash, own_req, opt_child_init);
+	if (child) {
+		WRITE_ONCE(inet_csk(child)->icsk_af_ops, kapi_original(inet_csk(child)->icsk_af_ops));
+		kapi_replace(child, &kapi_ours, &kapi_plain);
+	}
+	return child;
+}
+
+/* A locked sock is about to listen, hooked with `ours` in place of `saved`, which are the same for all. */
+__rust_helper void rust_helper_tcp_begin_listening(struct sock *sk, const struct kapi_sk_events *ours,
+						   const struct kapi_sk_events *saved)
+{
+	const struct inet_connection_sock_af_ops *ops = kapi_original(inet_csk(sk)->icsk_af_ops);
+
+	spin_lock_bh(&kapi_listening_lock);
+	for (int i = 0; i < ARRAY_SIZE(kapi_listening); i++) {
+		struct kapi_listening *this = &kapi_listening[i];
+
+		if (!this->original) {
+			kapi_ours = *ours;
+			kapi_plain = *saved;
+			this->ops = *ops;
+			this->ops.syn_recv_sock = kapi_syn_recv_sock;
+			this->original = ops;
+		}
+		if (this->original == ops) {
+			smp_store_release(&inet_csk(sk)->icsk_af_ops, &this->ops);
+			break;
+		}
+	}
+	spin_unlock_bh(&kapi_listening_lock);
+}
+
+/* Gives a locked sock back what it had, but for callbacks which somebody else has replaced meanwhile. */
 __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_events *ours,
 					  const struct kapi_sk_events *saved)
 {
@@ -73,38 +134,8 @@ __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_
 	if (kapi_is_ours((uintptr_t)rcu_access_pointer(__sk_user_data(sk))))
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
-}
-
-/* Replaces the callbacks alone, for a while; the data stays. */
-__rust_helper void rust_helper_tcp_exchange(struct sock *sk, const struct kapi_sk_events *old,
-					    const struct kapi_sk_events *new)
-{
-	write_lock_bh(&sk->sk_callback_lock);
-	kapi_replace(sk, old, new);
-	write_unlock_bh(&sk->sk_callback_lock);
-}
-
-/*
- * May the end of this listener hand connections that wait to be accepted to another listener, which
- * need not be one of ours? (They are told apart by settings and programs that only the core sees.)
- */
-__rust_helper bool rust_helper_tcp_may_migrate(const struct sock *sk)
-{
-	return sk->sk_state == TCP_LISTEN && rcu_access_pointer(sk->sk_reuseport_cb);
-}
-
-/* Gives connections that wait to be accepted the callbacks which their locked listener had. */
-__rust_helper void rust_helper_tcp_unhook_children(struct sock *sk,
-						   const struct kapi_sk_events *ours,
-						   const struct kapi_sk_events *saved)
-{
-	struct request_sock_queue *queue = &inet_csk(sk)->icsk_accept_queue;
-	struct request_sock *req;
-
-	spin_lock_bh(&queue->rskq_lock);
-	for (req = queue->rskq_accept_head; req; req = req->dl_next)
-		rust_helper_tcp_exchange(req->sk, ours, saved);
-	spin_unlock_bh(&queue->rskq_lock);
+	/* After the callbacks: who makes a child without us inherits those. */
+	smp_store_release(&inet_csk(sk)->icsk_af_ops, kapi_original(inet_csk(sk)->icsk_af_ops));
 }
 
 /* The data of a hooked sock; it stays what it is until the matching unlock. */

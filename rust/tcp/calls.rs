@@ -75,8 +75,15 @@ impl TcpSocket {
 
     /// Starts to listen.
     pub fn listen(&self, backlog: i32) -> Result {
+        let sk = self.sk();
+        // SAFETY: The sock exists.
+        unsafe { bindings::lock_sock(sk) };
         // What a connect that came to nothing has left would be inherited by the children.
-        self.unwatch();
+        self.inner().option.unwatch(sk);
+        // SAFETY: The sock is locked, and hooked.
+        unsafe { bindings::tcp_begin_listening(sk, &super::events::OURS, &self.inner().saved) };
+        // SAFETY: Locked above.
+        unsafe { bindings::release_sock(sk) };
         // SAFETY: The socket exists.
         to_result(unsafe { bindings::tcp_listen(self.sock(), backlog) })
     }
@@ -85,16 +92,6 @@ impl TcpSocket {
     pub fn set_backlog(&self, backlog: u32) {
         // SAFETY: The sock exists.
         unsafe { bindings::tcp_set_backlog(self.sk(), backlog) }
-    }
-
-    /// Ends looking at the answer to an option that was offered.
-    fn unwatch(&self) {
-        let sk = self.sk();
-        // SAFETY: The sock exists.
-        unsafe { bindings::lock_sock(sk) };
-        self.inner().option.unwatch(sk);
-        // SAFETY: Locked above.
-        unsafe { bindings::release_sock(sk) };
     }
 
     /// Starts to connect, if security modules have nothing against that. `EALREADY` and `EISCONN` as
@@ -127,18 +124,12 @@ impl TcpSocket {
 
     /// Dissolves the connection, or what there is of it, so that the socket can be used again.
     pub fn disconnect(&self) -> Result {
-        let suspended = self.inner().suspend();
-        let result = self.connect(&SockAddr::UNSPEC).map(|_| ());
-        if suspended {
-            self.inner().resume();
-        }
-        result
+        self.connect(&SockAddr::UNSPEC).map(|_| ())
     }
 
     /// For a socket that is about to be dropped: if it listens, or has no connection yet, it ends now
     /// and its port is free, whoever else still holds it for a moment.
     pub fn vacate(&self) {
-        self.inner().suspend();
         let sk = self.sk();
         // SAFETY: The sock exists; process context.
         unsafe { bindings::lock_sock(sk) };
@@ -161,7 +152,7 @@ impl TcpSocket {
         }
         let sock = NonNull::new(sock).ok_or(ENOMEM)?;
         // SAFETY: The socket is new and ours; it is a child of this one.
-        let child = unsafe { Self::adopt(sock, &self.inner().saved) }?;
+        let child = unsafe { Self::adopt(sock) }?;
         let sk = child.sk();
         // SAFETY: Both socks exist.
         unsafe { bindings::sk_copy_uid(sk, self.sk()) };

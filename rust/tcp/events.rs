@@ -201,8 +201,7 @@ pub(super) unsafe fn with_inner<R>(
 
 /// Calls what was there before us, then the owner.
 ///
-/// A child that was not accepted yet inherits our functions from its listener, without data. For
-/// such a sock there is nothing to do, since nobody waits on it.
+/// A sock that is being given up has our functions for a moment longer than its data.
 ///
 /// # Safety
 ///

@@ -137,50 +137,8 @@ impl Inner {
         unsafe { (*self.sock.as_ptr()).sk }.cast()
     }
 
-    /// Before a listener ends: takes our callbacks from it, and from connections that wait to be
-    /// accepted, which have inherited them. The end may hand these to a listener of somebody else,
-    /// where they would wake nobody, and have our functions after the module is gone. True if that
-    /// was done, and [`Inner::resume`] has to follow if the socket goes on to be used.
-    fn suspend(&self) -> bool {
-        let sk = self.sk();
-        // SAFETY: The sock exists; process context, as the callers are.
-        unsafe { bindings::lock_sock(sk) };
-        // SAFETY: The sock is locked.
-        let needed = unsafe { bindings::tcp_may_migrate(sk) };
-        if needed {
-            // SAFETY: The sock exists, and `saved` is what it had.
-            unsafe { bindings::tcp_exchange(sk, &events::OURS, &self.saved) };
-        }
-        // SAFETY: Locked above.
-        unsafe { bindings::release_sock(sk) };
-        if !needed {
-            return false;
-        }
-        // A child that was made before is in the queue when its softirq has ended.
-        crate::util::wait_for_readers();
-        // SAFETY: The sock exists, and `saved` is what it had.
-        unsafe {
-            bindings::lock_sock(sk);
-            bindings::tcp_unhook_children(sk, &events::OURS, &self.saved);
-            bindings::release_sock(sk);
-        }
-        true
-    }
-
-    /// Undoes [`Inner::suspend`] for the sock itself.
-    fn resume(&self) {
-        let sk = self.sk();
-        // SAFETY: The sock exists, and its callbacks are those of `saved`.
-        unsafe {
-            bindings::lock_sock(sk);
-            bindings::tcp_exchange(sk, &self.saved, &events::OURS);
-            bindings::release_sock(sk);
-        }
-    }
-
     /// Ends events and everything else that leads from the sock to `self`.
     fn unhook(&self) {
-        self.suspend();
         let sk = self.sk();
         // SAFETY: The sock exists; process context, as the callers are.
         unsafe { bindings::lock_sock(sk) };
@@ -270,20 +228,16 @@ impl TcpSocket {
         })?;
         let sock = NonNull::new(sock).ok_or(ENOMEM)?;
         // SAFETY: The socket is ours, with callbacks of its own.
-        unsafe { Self::adopt(sock, &pin_init::zeroed()) }
+        unsafe { Self::adopt(sock) }
     }
 
     /// # Safety
     ///
-    /// `sock` is a TCP socket which nobody else uses; `saved` what its listener had as callbacks,
-    /// if it has inherited ours.
-    unsafe fn adopt(
-        sock: NonNull<bindings::socket>,
-        saved: &bindings::kapi_sk_events,
-    ) -> Result<Self> {
+    /// `sock` is a TCP socket which nobody else uses.
+    unsafe fn adopt(sock: NonNull<bindings::socket>) -> Result<Self> {
         if REAPER.load(Ordering::Acquire).is_null() {
             // SAFETY: As this function demands.
-            unsafe { Self::discard(sock, saved) };
+            unsafe { bindings::sock_release(sock.as_ptr()) };
             return Err(ENODEV);
         }
         let inner = KBox::pin_init(
@@ -301,12 +255,7 @@ impl TcpSocket {
                 }),
                 sock: sock,
                 owner: UnsafeCell::new(None),
-                saved: bindings::kapi_sk_events {
-                    data_ready: saved.data_ready,
-                    state_change: saved.state_change,
-                    write_space: saved.write_space,
-                    error_report: saved.error_report,
-                },
+                saved: pin_init::zeroed(),
                 option <- OptionState::new(),
             }),
             GFP_KERNEL,
@@ -315,7 +264,7 @@ impl TcpSocket {
             Ok(inner) => inner,
             Err(e) => {
                 // SAFETY: As this function demands.
-                unsafe { Self::discard(sock, saved) };
+                unsafe { bindings::sock_release(sock.as_ptr()) };
                 return Err(e);
             }
         };
@@ -334,7 +283,7 @@ impl TcpSocket {
             // SAFETY: The box from above, which the sock has not got.
             drop(unsafe { KBox::from_raw(inner) });
             // SAFETY: As this function demands.
-            unsafe { Self::discard(sock, saved) };
+            unsafe { bindings::sock_release(sock.as_ptr()) };
             return Err(EBUSY);
         }
         // INVARIANT: A leaked box, nobody else's.
@@ -342,23 +291,6 @@ impl TcpSocket {
             // SAFETY: Not null, as it comes from a box.
             inner: unsafe { NonNull::new_unchecked(inner) },
         })
-    }
-
-    /// Releases a socket that has not become one of ours: it may live on for a while as an orphan,
-    /// and must not call us then.
-    ///
-    /// # Safety
-    ///
-    /// As for [`TcpSocket::adopt`].
-    unsafe fn discard(sock: NonNull<bindings::socket>, saved: &bindings::kapi_sk_events) {
-        // SAFETY: By the requirements of this function.
-        unsafe {
-            let sk = (*sock.as_ptr()).sk.cast::<bindings::sock>();
-            bindings::lock_sock(sk);
-            bindings::tcp_unhook(sk, &events::OURS, saved);
-            bindings::release_sock(sk);
-            bindings::sock_release(sock.as_ptr());
-        }
     }
 
     fn inner(&self) -> &Inner {
