@@ -68,7 +68,7 @@ begin() {
 # faults: the counters of A, name and number in a line.
 faults() {
 	inA timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'
-	echo fallbacks $(counter "$A" fallback)
+	echo "fallbacks $(counter "$A" fallback)"
 }
 
 # By how much each counter had grown in the end.

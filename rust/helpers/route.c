@@ -56,7 +56,7 @@ __rust_helper void rust_helper_route_hop6(struct net *net, const u8 *source, con
 	int flags = ifindex ? RT6_LOOKUP_F_IFACE : 0;
 	struct dst_entry *dst;
 
-	/* Without it, there is nothing to look for a route with. */
+	/* Booted with ipv6.disable=1: there are no tables of routes. */
 	if (!ipv6_mod_enabled())
 		return;
 	memcpy(&flow.saddr, source, sizeof(flow.saddr));

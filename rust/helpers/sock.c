@@ -106,7 +106,10 @@ __rust_helper void rust_helper_sk_inuse(struct sock *sk, int val)
 	local_bh_enable();
 }
 
-/* What inet_sock_destruct() insists on before a sock may go; and what it does, which a family of our own has not got. */
+/*
+ * What inet_sock_destruct() insists on before a sock may go. It empties the error queue, too, which the destructor of
+ * a family of our own would not do.
+ */
 __rust_helper void rust_helper_sk_mark_dead(struct sock *sk)
 {
 	sk->sk_state = TCP_CLOSE;

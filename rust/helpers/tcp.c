@@ -168,7 +168,8 @@ static void kapi_late_run(struct work_struct *work)
 
 /*
  * Drivers report time stamps of what was sent in their interrupts, in which nothing of ours may be locked: then `fn` runs
- * on a work queue. False in other contexts, with nothing done.
+ * on a work queue, if there is memory for that; the stamp itself is in the error queue in any case. False in other
+ * contexts, with nothing done.
  */
 __rust_helper bool rust_helper_tcp_later(struct sock *sk, kapi_sk_fn fn, struct workqueue_struct *queue)
 {
@@ -857,6 +858,9 @@ __rust_helper u8 *rust_helper_tcp_skb_grow(struct sk_buff *skb, u8 pf, unsigned 
  * repeated. So what was read counts only if the request has it still; the bound keeps the read
  * near the start in any case.
  */
+/* The SYN-ACK of a request may be sent again while the first one is being decided on. */
+static DEFINE_SPINLOCK(saved_syn_lock);
+
 static unsigned int saved_syn_copy(struct saved_syn *const *from, u8 *buf, u8 **place)
 {
 	struct saved_syn *syn = READ_ONCE(*from);
@@ -868,7 +872,9 @@ static unsigned int saved_syn_copy(struct saved_syn *const *from, u8 *buf, u8 **
 	off = READ_ONCE(syn->mac_hdrlen) + READ_ONCE(syn->network_hdrlen) + sizeof(struct tcphdr);
 	if (len > KAPI_TCP_OPTIONS || off > 512)
 		return 0;
+	spin_lock_bh(&saved_syn_lock);
 	memcpy(buf, syn->data + off, len);
+	spin_unlock_bh(&saved_syn_lock);
 	/* Order the copy before the second look. */
 	smp_rmb();
 	if (READ_ONCE(*from) != syn)
@@ -901,9 +907,11 @@ __rust_helper void rust_helper_tcp_request_peer(struct request_sock *req, u8 pf,
 	memcpy(addr, &peer, sizeof(peer));
 }
 
-__rust_helper void rust_helper_tcp_write_byte(u8 *place, u8 val)
+__rust_helper void rust_helper_tcp_write_saved_syn(u8 *place, const u8 *bytes, size_t len)
 {
-	WRITE_ONCE(*place, val);
+	spin_lock_bh(&saved_syn_lock);
+	memcpy(place, bytes, len);
+	spin_unlock_bh(&saved_syn_lock);
 }
 
 __rust_helper bool rust_helper_tcp_saves_syn(const struct sock *sk)

@@ -340,7 +340,8 @@ impl<T: Socket> Registration<T> {
             to_result(unsafe { bindings::proto_register(proto, 1) })?;
             this.protos = this.protos.saturating_add(1);
         }
-        // First: this fails where others have the family, and there must be no sockets then.
+        // First: this fails where others have the family, and there must be no sockets then. What follows has
+        // no others to fail for.
         // SAFETY: The family stays where it is until unregistered.
         to_result(unsafe { bindings::sock_register(&(*tables).family) })?;
         this.family = true;
@@ -404,14 +405,14 @@ impl<T: Socket> Drop for Registration<T> {
         // SAFETY: Everything is unregistered once, if it was registered, in reverse order; no
         // sockets are left, since they hold references to the module.
         unsafe {
-            if self.family {
-                bindings::sock_unregister(tables.family.family);
-            }
             if self.inet >= Stage::Both {
                 bindings::inet6_unregister_protosw(tables.inet6_switch.get());
             }
             if self.inet >= Stage::Inet {
                 bindings::inet_unregister_protosw(tables.inet_switch.get());
+            }
+            if self.family {
+                bindings::sock_unregister(tables.family.family);
             }
             for proto in self.protos().into_iter().take(self.protos).rev() {
                 bindings::proto_unregister(proto);

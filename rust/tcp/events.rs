@@ -19,7 +19,8 @@ use kernel::prelude::*;
 /// What an owner is told about a TCP socket, implemented on a tag type.
 ///
 /// The calls come in softirqs or in process context, most with the inner socket locked, after the
-/// kernel's own callback. (Errors that are reported in interrupts come a moment later.) So they must not sleep, must not call methods of the inner
+/// kernel's own callback; errors without it, and a moment later if they are reported in an interrupt.
+/// So they must not sleep, must not call methods of the inner
 /// [`TcpSocket`](super::TcpSocket) other than those of the [`TcpSock`] which they are given,
 /// and must not lock a socket. They may wake, use atomics and spin locks, and enqueue work.
 ///

@@ -70,7 +70,10 @@ pub(crate) fn set_option(option: Option<[u8; LEN]>) -> Result {
     }
     let mut secret = [0; LEN];
     crate::util::random_bytes(&mut secret);
-    SECRET.store(u64::from_ne_bytes(secret), Ordering::Relaxed);
+    // That of an option which is registered already stays.
+    if registered().is_none() {
+        SECRET.store(u64::from_ne_bytes(secret), Ordering::Relaxed);
+    }
     OPTION
         .compare_exchange(
             0,
@@ -156,10 +159,10 @@ fn find(options: &[u8], option: &[u8; LEN]) -> Option<(usize, u8)> {
 ///
 /// `place` is that of the option's kind, in a SYN that is kept meanwhile.
 unsafe fn write_kind(place: *mut u8, option: &[u8; LEN], kind: u8) {
-    for (at, byte) in strip(&of_kind(option, kind)).iter().enumerate() {
-        // SAFETY: The option is as long as it is of any other kind.
-        unsafe { bindings::tcp_write_byte(place.add(at), *byte) };
-    }
+    let marked = of_kind(option, kind);
+    let bytes = strip(&marked);
+    // SAFETY: The option is as long as it is of any other kind.
+    unsafe { bindings::tcp_write_saved_syn(place, bytes.as_ptr(), bytes.len()) };
 }
 
 /// May another option follow these? Not behind the end of the list, nor in what is signed.
@@ -505,7 +508,7 @@ unsafe fn syn_ack(
             // SAFETY: By the requirements of this function.
             let done = answer && unsafe { insert(skb, pf, option) };
             let mark = if done { mark::ANSWERED } else { mark::REFUSED };
-            // SAFETY: The place of the option in the saved SYN. This is the first SYN-ACK, without
+            // SAFETY: The place of the option in the saved SYN. This is one of the first SYN-ACKs, without
             // which there is no connection yet that could have taken it from the request.
             unsafe { write_kind(place.add(at), option, mark) };
             ACCEPT

@@ -793,8 +793,8 @@ pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> boo
     .unwrap_or(false)
 }
 
-/// Something happened on the TCP connection: nothing should, but for its end. Softirq; with the inner
-/// socket locked.
+/// Something happened on the TCP connection: nothing should, but for its end. Softirq or process context; with the
+/// inner socket locked, but for errors.
 pub(crate) fn tcp_event(sk: &SocketRef) {
     let Ok(tcp) = sk.tcp() else {
         return;
@@ -816,8 +816,10 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
             sk.wake_error();
         }
     }
+    // First: a FIN that comes in between, where the socket is not locked, is not taken for data.
+    let bytes = tcp.inq();
     let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
-    if tcp.inq() > u32::from(ended) {
+    if bytes > u32::from(ended) {
         // No TCP payload may follow the rendezvous. A FIN may, and counts as a byte.
         with(sk, |connection| ((), connection.core.handle_tcp_data()));
     } else if ended {

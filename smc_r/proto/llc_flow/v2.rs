@@ -267,6 +267,7 @@ impl Flow {
                     in_use = in_use.saturating_add(1);
                     if usize::from(in_use) > RMBS_GONE_MAX {
                         // A peer that takes away so much that is in use is not sane any more.
+                        self.unasked = self.unasked.saturating_add(RMBS_GONE_MAX as u16);
                         return self.violation(link, now);
                     }
                     self.event(Event::PeerRmbGone(slot));

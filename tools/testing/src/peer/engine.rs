@@ -928,7 +928,7 @@ mod tests {
     #[test]
     fn remains_of_an_earlier_connection_are_reset() {
         let now = Instant::now();
-        let mut client = Host::client(A, B, true, vec![], 1, now);
+        let mut client = Host::client(A, B, true, vec![vec![]], now);
         client.handle(&frame::arp(&B, &A, true), now);
         client.take_frames();
         let challenge = Segment {
@@ -947,7 +947,7 @@ mod tests {
     #[test]
     fn a_closed_port_refuses() {
         let now = Instant::now();
-        let mut client = Host::client(A, B, true, vec![], 1, now);
+        let mut client = Host::client(A, B, true, vec![vec![]], now);
         client.poll(now);
         client.handle(&frame::arp(&B, &A, true), now);
         let frame = client.take_frames().pop().unwrap();
