@@ -307,7 +307,8 @@ static void report(struct irq_work *work)
 	schedule_work(&put_work);
 }
 
-static struct irq_work report_work = IRQ_WORK_INIT_HARD(report);
+/* As an interrupt of a driver, which is a thread on real-time kernels. */
+static struct irq_work report_work = IRQ_WORK_INIT(report);
 
 /* int sock_queue_err_skb(struct sock *sk, struct sk_buff *skb) */
 static int at_report(struct kprobe *probe, struct pt_regs *regs)
