@@ -151,6 +151,11 @@ __rust_helper void *rust_helper_tcp_data_lock(struct sock *sk)
 	return (void *)(data & SK_USER_DATA_PTRMASK);
 }
 
+__rust_helper void rust_helper_tcp_data_unlock(struct sock *sk)
+{
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
 struct kapi_late {
 	struct work_struct work;
 	struct sock *sk;
@@ -190,11 +195,6 @@ __rust_helper bool rust_helper_tcp_later(struct sock *sk, kapi_sk_fn fn, struct 
 	late->fn = fn;
 	queue_work(queue, &late->work);
 	return true;
-}
-
-__rust_helper void rust_helper_tcp_data_unlock(struct sock *sk)
-{
-	read_unlock_bh(&sk->sk_callback_lock);
 }
 
 __rust_helper void rust_helper_callback_write_lock(struct sock *sk)
@@ -852,15 +852,15 @@ __rust_helper u8 *rust_helper_tcp_skb_grow(struct sk_buff *skb, u8 pf, unsigned 
 	return data + hlen;
 }
 
+/* The SYN-ACK of a request may be sent again while the first one is being decided on. */
+static DEFINE_SPINLOCK(saved_syn_lock);
+
 /*
  * Copies the options of a SYN that was saved; 0 if there are none. When a request becomes a
  * connection, the connection takes the memory along, and may free it while a SYN-ACK is being
  * repeated. So what was read counts only if the request has it still; the bound keeps the read
  * near the start in any case.
  */
-/* The SYN-ACK of a request may be sent again while the first one is being decided on. */
-static DEFINE_SPINLOCK(saved_syn_lock);
-
 static unsigned int saved_syn_copy(struct saved_syn *const *from, u8 *buf, u8 **place)
 {
 	struct saved_syn *syn = READ_ONCE(*from);

@@ -260,21 +260,26 @@ static int at_modify(struct kprobe *probe, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(at_modify);
 
-static struct kprobe mac_probe;
+static struct kprobe mac_probe = { .symbol_name = "ib_modify_qp", .pre_handler = at_modify };
 
-static int watch_mac(const char *text, const struct kernel_param *kp)
+/* Watches a function from the first time on. */
+static int watch_ever(struct kprobe *probe, bool *watched)
 {
 	int err = 0;
 
 	mutex_lock(&lock);
-	memset(mac, 0, sizeof(mac));
-	if (!watches_mac) {
-		mac_probe = (struct kprobe){ .symbol_name = "ib_modify_qp", .pre_handler = at_modify };
-		err = register_kprobe(&mac_probe);
-		watches_mac = !err;
+	if (!*watched) {
+		err = register_kprobe(probe);
+		*watched = !err;
 	}
 	mutex_unlock(&lock);
 	return err;
+}
+
+static int watch_mac(const char *text, const struct kernel_param *kp)
+{
+	memset(mac, 0, sizeof(mac));
+	return watch_ever(&mac_probe, &watches_mac);
 }
 
 static int get_mac(char *buffer, const struct kernel_param *kp)
@@ -325,21 +330,12 @@ static int at_report(struct kprobe *probe, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(at_report);
 
-static struct kprobe report_probe;
+static struct kprobe report_probe = { .symbol_name = "sock_queue_err_skb", .pre_handler = at_report };
 
 static int watch_reports(const char *text, const struct kernel_param *kp)
 {
-	int err = 0;
-
-	mutex_lock(&lock);
 	atomic_long_set(&interrupts, 0);
-	if (!reports) {
-		report_probe = (struct kprobe){ .symbol_name = "sock_queue_err_skb", .pre_handler = at_report };
-		err = register_kprobe(&report_probe);
-		reports = !err;
-	}
-	mutex_unlock(&lock);
-	return err;
+	return watch_ever(&report_probe, &reports);
 }
 
 static const struct kernel_param_ops reports_ops = { .set = watch_reports, .get = get_count };
