@@ -69,6 +69,11 @@ impl Cursors {
         Ok(())
     }
 
+    /// Length of our element.
+    pub(crate) fn own_len(&self) -> u32 {
+        self.own.size()
+    }
+
     /// Bytes that came and were not read.
     pub(crate) fn readable(&self) -> u32 {
         self.received.since(self.consumed)

@@ -215,12 +215,6 @@ impl Link {
         Ok(self.next_element)
     }
 
-    /// The bytes of our RMB behind the elements that connections have got.
-    pub(crate) fn unused(&self) -> Vec<u8> {
-        let start = usize::from(self.next_element) * self.terms.element_len as usize;
-        self.rmb.read(start, self.rmb.len() - start)
-    }
-
     /// Connects the queue pair to a far end.
     pub(crate) fn connect(&mut self, far: FarEnd) -> Result<(), String> {
         self.far = Some(far);

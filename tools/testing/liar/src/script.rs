@@ -100,8 +100,8 @@ pub(crate) fn run(world: &mut World, steps: &[Step]) -> (usize, Option<(usize, S
             return (done, Some((step.number, step.text.clone(), error)));
         }
     }
-    let intact = world.check_canaries();
-    let wrong = intact.map_err(|error| (0, "in the end".to_string(), error));
+    let kept = world.check_peer();
+    let wrong = kept.map_err(|error| (0, "in the end".to_string(), error));
     (steps.len(), wrong.err())
 }
 
@@ -539,9 +539,13 @@ fn expect(world: &mut World, words: &mut Words) -> Result<(), String> {
             (!gone).then_some(()).ok_or("it has ended".into())
         }
         "up" => {
-            let message = world.link(&name)?.sample(kind::TEST_LINK);
+            // With data of its own: an answer to what was asked before says nothing of now.
+            let data = world.next_probe();
+            let mut message = world.link(&name)?.sample(kind::TEST_LINK);
+            patch(&mut message, std::slice::from_ref(&data));
             world.post(&name, &message)?;
-            world.wait_llc(&name, kind::TEST_LINK, true, seconds)
+            let reply = world.take_llc(&name, kind::TEST_LINK, true, &[data], seconds);
+            reply.map(|_| ())
         }
         "down" => {
             let message = world.link(&name)?.sample(kind::TEST_LINK);

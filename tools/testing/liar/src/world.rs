@@ -73,7 +73,9 @@ pub(crate) struct World {
     tcp_port: u16,
     token: u32,
     /// CDC messages with a token that no connection of ours has.
-    pub(crate) strays: usize,
+    strays: usize,
+    /// How often a link was asked whether it is up.
+    probes: u64,
 }
 
 fn text(error: impl Display) -> String {
@@ -149,6 +151,7 @@ impl World {
             tcp_port: 30_000 + (number % 25_000) as u16,
             token: 0x0100_0000,
             strays: 0,
+            probes: 0,
         })
     }
 
@@ -892,7 +895,10 @@ impl World {
         let start = usize::from(element - 1) * link.terms.element_len as usize;
         let mut bytes = Vec::new();
         for (offset, part) in parts {
-            bytes.extend(link.rmb.read(start + offset as usize, part as usize));
+            let at = start + offset as usize;
+            bytes.extend(link.rmb.read(at, part as usize));
+            // Free again, for what check_memory() looks for.
+            link.rmb.write(at, &vec![CANARY; part as usize]);
         }
         if len > 0 {
             self.announce(name)?;
@@ -1028,20 +1034,68 @@ impl World {
         (done == len).then_some(()).ok_or("no room".into())
     }
 
-    /// Nothing was written to where no connection has an element, in our RMBs.
-    pub(crate) fn check_canaries(&self) -> Result<(), String> {
+    /// The other side kept to the protocol: what it says is possible and for somebody, and it wrote nothing but
+    /// what it told of.
+    pub(crate) fn check_peer(&self) -> Result<(), String> {
+        for (name, conn) in &self.conns {
+            if let Some(fault) = &conn.fault {
+                return Err(format!("{name}: {fault}"));
+            }
+        }
+        if self.strays > 0 {
+            return Err(format!("{} CDC messages for nobody came", self.strays));
+        }
+        self.check_memory()
+    }
+
+    /// Our RMBs hold canaries where no connection has an element, and in elements where no data waits.
+    fn check_memory(&self) -> Result<(), String> {
         // Further links of a group have the RMB of the first one.
-        for (name, peering) in &self.links {
-            let unused = peering.link.unused();
-            let wrong = unused.iter().rposition(|byte| *byte != CANARY);
-            if let Some(place) = wrong.filter(|_| peering.group == *name) {
-                let left = unused.len() - place;
+        let firsts = self
+            .links
+            .iter()
+            .filter(|(name, peering)| peering.group == **name);
+        for (name, Peering { link, .. }) in firsts {
+            let len = link.terms.element_len as usize;
+            let mut rmb = link.rmb.read(0, link.rmb.len());
+            for (element, parts) in self.filled(name) {
+                for (offset, part) in parts {
+                    let at = usize::from(element - 1) * len + offset as usize;
+                    rmb[at..at + part as usize].fill(CANARY);
+                }
+            }
+            if let Some(place) = rmb.iter().position(|byte| *byte != CANARY) {
+                let (element, offset) = (place / len + 1, place % len);
                 return Err(format!(
-                    "{name}: somebody has written {left} bytes before the end of the RMB"
+                    "{name}: somebody has written to byte {offset} of element {element}"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// The elements of a group's connections, and the parts of them that may hold data.
+    fn filled<'a>(&'a self, group: &'a str) -> impl Iterator<Item = (u8, [(u32, u32); 2])> + 'a {
+        // A link that has gone may have taken with it what told of data.
+        let mut links = self.links.values().filter(|link| link.group == group);
+        let is_whole = links.all(|peering| peering.link.far.is_none() || peering.link.works());
+        let conns = self.conns.values();
+        let here = conns.filter(move |conn| self.group_of(&conn.link) == group);
+        here.filter_map(move |conn| {
+            let cursors = conn.cursors.filter(|_| conn.element > 0)?;
+            let parts = if is_whole {
+                cursors.own_parts(cursors.readable())
+            } else {
+                [(0, cursors.own_len()), (0, 0)]
+            };
+            Some((conn.element, parts))
+        })
+    }
+
+    /// What no TEST LINK of ours has said yet, and where it says it.
+    pub(crate) fn next_probe(&mut self) -> (usize, Vec<u8>) {
+        self.probes += 1;
+        (4, self.probes.to_be_bytes().to_vec())
     }
 
     /// Ends everything, so that nothing stays behind on the other side.
