@@ -194,14 +194,30 @@ impl RmbMr {
     }
 
     /// The key, and the address of the first byte, to announce to the peer. The peer must not use
-    /// them before [`Self::register`] is done.
+    /// them before [`Self::registration`] has run.
     pub(crate) fn token(&self) -> RToken {
         self.token
     }
 
-    /// Makes the key work. The transport must be in the state `Sending`. May sleep. Does nothing
-    /// once it has succeeded.
-    pub(crate) fn register(&self) -> Result {
+    /// What makes the key work.
+    pub(crate) fn registration(&self) -> Registration {
+        Registration {
+            owner: self.owner.clone(),
+            id: self.id,
+        }
+    }
+}
+
+/// Makes a key work; apart from the key, so that this need not be locked meanwhile.
+pub(crate) struct Registration {
+    owner: Arc<dyn Owner>,
+    id: RegionId,
+}
+
+impl Registration {
+    /// Does it. The transport must be in the state `Sending`. May sleep, some seconds if the peer takes nothing. Does
+    /// nothing once it has succeeded.
+    pub(crate) fn run(&self) -> Result {
         self.owner.register(self.id)
     }
 }

@@ -104,7 +104,18 @@ pub(crate) struct Link {
     sealed: Atomic<u32>,
     /// When a CDC message last came in, for the idle rule of TEST LINK and for links that come to rest.
     last_received: Atomic<u64>,
+    /// What the transport waited for when this was looked at last, and since when, or [`NEVER`].
+    awaited: Atomic<u32>,
+    awaited_since: Atomic<u64>,
 }
+
+/// No time.
+const NEVER: u64 = u64::MAX;
+
+/// How long a link may be at the same message, in milliseconds. A queue pair gives up sooner where nothing comes
+/// back; but a peer that takes no messages can say so for ever (receiver not ready, RNR), and it says nothing about
+/// the peer's other messages that it does not take ours.
+pub(crate) const STUCK: u32 = 20_000;
 
 impl Link {
     /// A link with a queue pair on `path`, in its first state. Sleeps.
@@ -119,6 +130,8 @@ impl Link {
                 announced: Atomic::new(0),
                 sealed: Atomic::new(0),
                 last_received: Atomic::new(now_ms()),
+                awaited: Atomic::new(0),
+                awaited_since: Atomic::new(NEVER),
             },
             GFP_KERNEL,
         )?;
@@ -244,6 +257,23 @@ impl Link {
     fn is_there(&self) -> bool {
         let there = self.group.link(self.place);
         there.is_some_and(|there| core::ptr::eq(Arc::as_ptr(&there), self))
+    }
+
+    /// Whether it has been at the same message for [`STUCK`], or not moved on since this was last asked. To be asked
+    /// again after that time at the latest; by one at a time.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let awaited = self.transport.as_ref().and_then(|rc| rc.awaited());
+        let Some(awaited) = awaited else {
+            self.awaited_since.store(NEVER, Relaxed);
+            return false;
+        };
+        let since = self.awaited_since.load(Relaxed);
+        if since == NEVER || self.awaited.load(Relaxed) != awaited {
+            self.awaited.store(awaited, Relaxed);
+            self.awaited_since.store(now_ms(), Relaxed);
+            return false;
+        }
+        now_ms().saturating_sub(since) >= u64::from(STUCK)
     }
 
     /// When a CDC message last came in, in milliseconds.

@@ -444,6 +444,12 @@ impl<H: Handler> Connection<H> {
         unsafe { queue.post(chain, &self.context(live)) }
     }
 
+    /// While a completion of what was posted is to come: a number that is another one once more has completed.
+    /// Never sleeps; not for hardirq.
+    pub fn awaited(&self) -> Option<u32> {
+        self.queue.lock().awaited()
+    }
+
     /// Maps pages as a source of writes. May sleep. They stay mapped until [`Self::unmap`] or
     /// [`Self::shutdown`].
     pub fn map(&self, pages: Arc<Pages>) -> Result<MappingId> {

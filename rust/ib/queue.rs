@@ -115,6 +115,8 @@ pub(super) struct SendQueue {
     slots: KVec<Slot>,
     first: usize,
     used: usize,
+    /// Chains that have completed, wrapping.
+    completed: u32,
     credits: u32,
     reserved: usize,
     /// Work requests posted since the last one that is going to be completed, and the most of them.
@@ -181,6 +183,7 @@ impl SendQueue {
             slots: list,
             first: 0,
             used: 0,
+            completed: 0,
             credits,
             reserved,
             quiet: 0,
@@ -425,6 +428,7 @@ impl SendQueue {
             self.first = 0;
         }
         self.used = self.used.wrapping_sub(1);
+        self.completed = self.completed.wrapping_add(1);
         self.long &= !slot.long;
         self.credits = self.credits.wrapping_add(slot.requests);
         let source = slot.source.and_then(|id| {
@@ -441,6 +445,14 @@ impl SendQueue {
             cookie: slot.cookie,
             source,
         })
+    }
+
+    /// While a completion is to come: a number that is another one after it.
+    pub(super) fn awaited(&self) -> Option<u32> {
+        let (newer, older) = self.slots.split_at_checked(self.first)?;
+        let mut posted = Iterator::chain(older.iter(), newer).take(self.used);
+        let waits = self.registration_pending || posted.any(|slot| slot.cookie.is_some());
+        waits.then_some(self.completed)
     }
 
     /// The number of posted slots from the oldest up to and including `slot`.

@@ -218,37 +218,54 @@ impl Group {
     /// Makes an RMB of `count` elements, unless there is a free one by now, and tells the peer. Sleeps.
     fn announce_rmb(self: &Arc<Self>, size: RmbeSize, count: u32) -> Result<Taken> {
         let memory = Memory::new(&self.ns, size, count)?;
-        let mut pools = self.pools.lock();
-        // Somebody may have been faster.
-        let taken = pools.take(size);
-        if !matches!(taken, Taken::NeedRmb) {
-            return Ok(self.noted(taken));
-        }
-        let rmb = pools.add(self, size, memory, Known::Announced)?;
-        // Where a link is still to be connected, that will do it.
-        let registered =
-            self.links()
-                .filter(|link| link.is_sending())
-                .try_for_each(|link| match rmb.register(link.place) {
-                    Err(error) if link.is_up() => Err(error),
-                    _ => Ok(()),
-                });
-        let announced = registered.and_then(|()| {
-            self.enter_rmb(&rmb);
-            // On others, the table of our RMBs has it.
-            let token = rmb.token(LinkIx::FIRST).unwrap_or_default();
-            self.with_flow(|flow, _, now| flow.announce(rmb.id, token, now))
-                .map_err(|unavailable| match unavailable {
-                    Unavailable::Full => EBUSY,
-                    Unavailable::Down => ENOTCONN,
-                })
-        });
+        let rmb = {
+            let mut pools = self.pools.lock();
+            // Somebody may have been faster.
+            let taken = pools.take(size);
+            if !matches!(taken, Taken::NeedRmb) {
+                return Ok(self.noted(taken));
+            }
+            pools.add(self, size, memory, Known::Announced)?
+        };
+        // From here on others find it, and wait.
+        let announced = self
+            .register_rmb(&rmb)
+            .and_then(|()| self.enter_and_announce(&rmb));
         if let Err(error) = announced {
             rmb.set_known(Known::Refused);
             self.strike_rmb(rmb.id);
+            self.wake_waiters();
             return Err(error);
         }
         Ok(Taken::Pending(rmb))
+    }
+
+    /// Has the peer's writes to an RMB taken on all links; one that is still to be connected does that itself. Sleeps:
+    /// the device does this after what it was given before, and with that it may wait for the peer. So no lock
+    /// is held that anybody else needs.
+    fn register_rmb(self: &Arc<Self>, rmb: &GroupRmb) -> Result {
+        for link in self.links().filter(|link| link.is_sending()) {
+            match rmb.register(link.place) {
+                Err(error) if link.is_up() => return Err(error),
+                Err(_) => self.link_broke(&link),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer of an RMB.
+    fn enter_and_announce(self: &Arc<Self>, rmb: &GroupRmb) -> Result {
+        // A link that comes now adds its key before, or afterwards.
+        let _pools = self.pools.lock();
+        self.enter_rmb(rmb);
+        // On other links, the table of our RMBs has it.
+        let token = rmb.token(LinkIx::FIRST).unwrap_or_default();
+        self.with_flow(|flow, _, now| flow.announce(rmb.id, token, now))
+            .map_err(|unavailable| match unavailable {
+                Unavailable::Full => EBUSY,
+                Unavailable::Down => ENOTCONN,
+            })
     }
 
     /// Counts an element that was used before.

@@ -123,9 +123,12 @@ impl GroupRmb {
 
     /// Lets the peer write over a link, whose queue pair has to be able to send. Sleeps.
     pub(crate) fn register(&self, link: LinkIx) -> Result {
-        let keys = self.keys.lock();
-        let key = keys.get(link.get()).and_then(Option::as_ref);
-        key.ok_or(ENOTCONN)?.register()
+        let registration = {
+            let keys = self.keys.lock();
+            let key = keys.get(link.get()).and_then(Option::as_ref);
+            key.ok_or(ENOTCONN)?.registration()
+        };
+        registration.run()
     }
 }
 

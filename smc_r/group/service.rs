@@ -24,7 +24,7 @@ use crate::{
     conn,
     device::Device,
     events,
-    link::Link, //
+    link::{Link, STUCK}, //
 };
 
 /// Tag type: the group's work item.
@@ -156,13 +156,23 @@ impl Group {
         }
     }
 
+    /// A link that does not get rid of its messages is of no use; and while it has them, neither their
+    /// connections nor the group can end.
+    fn fail_stuck_links(self: &Arc<Self>) {
+        for link in self.links().filter(|link| link.is_stuck()) {
+            pr_debug!("smc_r: link group {:08x}: a peer takes no messages\n", self.id);
+            self.link_broke(&link);
+        }
+    }
+
     /// Timers and events of the LLC engine. Work item.
     fn serve(self: &Arc<Self>) {
+        self.fail_stuck_links();
         if self.recheck.xchg(0, Relaxed) != 0 {
             self.check_addresses();
         }
         loop {
-            let (event, deadline) = {
+            let (event, wait) = {
                 let mut guard = self.flow.lock();
                 for link in self.links() {
                     let last = Time::from_millis(link.last_received());
@@ -170,15 +180,16 @@ impl Group {
                 }
                 guard.flow.handle_timeout(now());
                 self.flush(&mut guard);
-                (guard.flow.poll_event(), guard.flow.next_deadline())
+                let deadline = guard.flow.next_deadline().map(ms_until);
+                let look = (!guard.flow.is_over()).then_some(STUCK);
+                (guard.flow.poll_event(), deadline.min(look).or(deadline).or(look))
             };
             match event {
                 Some(event) => self.handle_event(event),
                 // Behind all that is urgent: this asks devices.
                 None if self.look_out.xchg(0, Relaxed) != 0 => self.offer_port(),
                 None => {
-                    if let Some(deadline) = deadline {
-                        let ms = ms_until(deadline);
+                    if let Some(ms) = wait {
                         self.service
                             .enqueue_after(self.ns.queue(), self.clone(), ms);
                     }

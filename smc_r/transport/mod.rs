@@ -190,13 +190,16 @@ pub(crate) trait Transport: Send + Sync {
     /// Posts a chain. Never sleeps.
     fn post(&self, chain: &Chain<'_>) -> Result<(), PostError>;
 
+    /// While the end of something posted is to come: a number that is another one once more has ended. Never sleeps.
+    fn awaited(&self) -> Option<u32>;
+
     /// Lets writes of this transport take data from a ring. May sleep.
     fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap>;
 
     /// Whether a map is one of this transport.
     fn owns(&self, ring: &RingMap) -> bool;
 
-    /// Makes a key of this transport for a buffer; see [`RmbMr::register`]. May sleep.
+    /// Makes a key of this transport for a buffer; see [`RmbMr::registration`]. May sleep.
     fn alloc_key(&self, rmb: &Arc<Rmb>) -> Result<RmbMr>;
 
     /// No chain is posted any more, from any context but hardirq. Chains in flight complete, at

@@ -299,6 +299,10 @@ impl Transport for Rc {
             })
     }
 
+    fn awaited(&self) -> Option<u32> {
+        self.connection.awaited()
+    }
+
     fn map_ring(&self, ring: &Arc<SendRing>) -> Result<RingMap> {
         let id = self.connection.map(ring.pages().clone())?;
         Ok(RingMap::new(self.connection.clone(), id))

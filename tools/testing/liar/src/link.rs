@@ -125,6 +125,10 @@ pub(crate) struct Link {
     little: bool,
     next_element: u8,
     next_send: u64,
+    /// No place for a message is given back any more.
+    pub(crate) is_deaf: bool,
+    /// Places for messages that the device has.
+    pub(crate) places: usize,
     under_way: usize,
     statuses: BTreeMap<u64, u32>,
     /// The first error that a send ended with.
@@ -173,6 +177,8 @@ impl Link {
             little: false,
             next_element: 0,
             next_send: 0,
+            is_deaf: false,
+            places: DEPTH as usize,
             under_way: 0,
             statuses: BTreeMap::new(),
             broken: None,
@@ -247,7 +253,11 @@ impl Link {
             } else if done.status == 0 {
                 let slot = (done.id & !RECEIVE) as usize;
                 let message = self.inbound.read(slot * SLOT, done.len as usize);
-                let _ = self.listen(slot);
+                if self.is_deaf {
+                    self.places -= 1;
+                } else {
+                    let _ = self.listen(slot);
+                }
                 self.received(message);
             }
         }

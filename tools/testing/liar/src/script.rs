@@ -13,7 +13,8 @@ use std::time::Duration;
 /// What scripts can say.
 pub(crate) const HELP: &str = "\
 Steps of a script, one in a line. L is the name of a link, C that of a connection; [x] may be left out.
-In the end, nothing may have been written to our RMBs but to elements of connections.
+In the end, nothing may have been written to our RMBs but what came with a message, and all cursors and tokens
+that came have to be possible.
 
   link L client|server [v2=EID] [elements=N] [size=CODE]   a host of its own, with one queue pair
   further M L                       a queue pair on the second device, for a further link of the group of L: a client
@@ -43,6 +44,7 @@ In the end, nothing may have been written to our RMBs but to elements of connect
   claim C N                         tells of bytes that were never written; zeroes have to come back
   reflect C N                       so many bytes that come are sent back
   queue-pair L error|reset|gone
+  deaf L                            takes no messages any more: the device of the other side repeats them for ever
   expect C abort|rst|end|open [SECONDS]
   expect C element-of|not-element-of D   whether the other side has given it the same element as D
   expect L down|up [SECONDS]
@@ -235,6 +237,7 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
             world.echo(&conn, len, put)
         }
         "queue-pair" => queue_pair(world, words),
+        "deaf" => world.deafen(&words.next()?),
         "expect" => expect(world, words),
         "close" => close(world, &words.next()?),
         "fin" => {

@@ -824,6 +824,19 @@ impl World {
         Ok(taken.unwrap_or_default())
     }
 
+    /// Takes no messages on a link any more: uses up the places that the device has for them.
+    pub(crate) fn deafen(&mut self, link: &str) -> Result<(), String> {
+        self.link(link)?.is_deaf = true;
+        let message = self.link(link)?.sample(kind::TEST_LINK);
+        self.until(SOON, "places used up", |world| {
+            let link = world.link(link)?;
+            if link.is_quiet() && link.places > 0 {
+                link.post(&message)?;
+            }
+            Ok(link.places == 0)
+        })
+    }
+
     /// Posts a message on a link, when there is room.
     pub(crate) fn post(&mut self, link: &str, message: &[u8]) -> Result<u64, String> {
         self.until(SOON, "room", |world| Ok(world.link(link)?.has_room()))?;
