@@ -421,14 +421,10 @@ __rust_helper int rust_helper_tcp_getsockopt_user(struct socket *sock, int level
 						(int __user *)len);
 }
 
-__rust_helper int rust_helper_tcp_set_rcvlowat(struct sock *sk, int val)
+/* SIOCINQ and the like. */
+__rust_helper int rust_helper_tcp_count(struct sock *sk, int cmd, int *count)
 {
-	int err;
-
-	lock_sock(sk);
-	err = READ_ONCE(sk->sk_socket->ops)->set_rcvlowat(sk, val);
-	release_sock(sk);
-	return err;
+	return READ_ONCE(sk->sk_prot)->ioctl(sk, cmd, count);
 }
 
 __rust_helper int rust_helper_tcp_set_peek_off(struct sock *sk, int val)
@@ -657,10 +653,8 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 	to->sk_sndtimeo = from->sk_sndtimeo;
 	to->sk_rcvtimeo = from->sk_rcvtimeo;
 	to->sk_lingertime = from->sk_lingertime;
-	if (lowat) {
-		WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
+	if (lowat)
 		WRITE_ONCE(to->sk_peek_off, READ_ONCE(from->sk_peek_off));
-	}
 	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
 	if (buffers) {
 		if (from->sk_userlocks & SOCK_SNDBUF_LOCK) {
@@ -671,6 +665,13 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 			to->sk_userlocks |= SOCK_RCVBUF_LOCK;
 			WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
 		}
+	}
+	/* Not by a mere copy: TCP has to make room for so much, within its buffer, and what is there may be enough now. */
+	if (lowat && to->sk_rcvlowat != from->sk_rcvlowat) {
+		if (to->sk_socket)
+			READ_ONCE(to->sk_socket->ops)->set_rcvlowat(to, from->sk_rcvlowat);
+		else
+			WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
 	}
 }
 

@@ -236,6 +236,26 @@ unsafe extern "C" fn create<T: Socket>(
     })
 }
 
+/// What `SIOCINQ` and the like count: the kernel asks here for io_uring.
+///
+/// # Safety
+///
+/// `sk` is a sock of `T`, `count` may be written to.
+unsafe extern "C" fn proto_ioctl<T: Socket>(
+    sk: *mut bindings::sock,
+    cmd: c_int,
+    count: *mut c_int,
+) -> c_int {
+    // SAFETY: Required of the caller.
+    let sk = unsafe { Sk::<T>::from_ptr(sk) };
+    from_result(|| {
+        let n = T::count(sk, cmd as u32)?;
+        // SAFETY: Required of the caller.
+        unsafe { *count = n };
+        Ok(0)
+    })
+}
+
 fn proto<T: Socket>(
     module: &'static ThisModule,
     name: &'static CStr,
@@ -244,6 +264,7 @@ fn proto<T: Socket>(
     let mut proto = bindings::proto {
         owner: module.as_ptr(),
         init,
+        ioctl: Some(proto_ioctl::<T>),
         unhash: Some(proto_unhash),
         obj_size: size_of::<Sk<T>>().try_into()?,
         ipv6_pinfo_offset: offset_of!(Sk<T>, inet6).try_into()?,

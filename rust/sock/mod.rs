@@ -201,6 +201,9 @@ pub trait Socket: Send + Sync + Sized + 'static {
     /// `ioctl(2)`; `ENOIOCTLCMD` leaves it to the device layer.
     fn ioctl(sk: &Sk<Self>, cmd: u32, arg: UserArg) -> Result<c_int>;
 
+    /// What `SIOCINQ` and `SIOCOUTQ` count, for who asks by io_uring.
+    fn count(sk: &Sk<Self>, cmd: u32) -> Result<c_int>;
+
     /// `listen(2)`.
     fn listen(sk: &Sk<Self>, backlog: i32) -> Result;
 
@@ -233,6 +236,11 @@ pub trait Socket: Send + Sync + Sized + 'static {
 
     /// More data was announced by `MSG_MORE`, and does not come: send what was held back.
     fn splice_eof(_sk: &Sk<Self>) {}
+
+    /// An option of `SOL_SOCKET` is about to be set. True if that has been done, and the core need not know of it.
+    fn takes_option(_sk: &Sk<Self>, _name: i32, _val: &OptVal<'_>) -> Result<bool> {
+        Ok(false)
+    }
 
     /// An option of `SOL_SOCKET` was set, successfully.
     fn options_changed(_sk: &Sk<Self>, _name: i32, _val: &OptVal<'_>) {}

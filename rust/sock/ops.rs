@@ -268,6 +268,9 @@ mod op {
             if level != opt::SOL_SOCKET {
                 return T::setsockopt(sk, level, name, &val).map(|()| 0);
             }
+            if T::takes_option(sk, name, &val)? {
+                return Ok(0);
+            }
             if name == opt::SO_REUSEPORT && sk.kind().origin == Origin::Native {
                 // The core allows it for address families of IP only.
                 let on = val.int()? != 0;
@@ -317,8 +320,9 @@ mod op {
             // SAFETY: The operation of a socket which is not released while it is in progress.
             let call = unsafe { Call::new(sk) };
             // SAFETY: The message of this call, which nobody else uses.
-            let result = T::sendmsg(call, &mut unsafe { SendMsg::from_raw(msg) });
-            if result == Err(EAGAIN) {
+            let mut message = unsafe { SendMsg::from_raw(msg) };
+            let result = T::sendmsg(call, &mut message);
+            if result == Err(EAGAIN) || (result.is_ok() && !message.is_empty()) {
                 // SAFETY: The sock exists.
                 unsafe { bindings::sk_note_no_space(sk.as_ptr()) };
                 // Room that came before the note was told to nobody.

@@ -255,6 +255,7 @@ impl TcpSocket {
         };
 
         if (level, name) == (SOL_TCP, TCP_SAVE_SYN)
+            && matches!(val.int()?, 0..=2)
             && !self.inner().option.user_saves(val.int()? != 0)
         {
             return Ok(());
@@ -309,10 +310,12 @@ impl TcpSocket {
         Ok(ret)
     }
 
-    /// `SO_RCVLOWAT`, which makes room for so much.
-    pub fn set_rcvlowat(&self, val: i32) -> Result {
+    /// What an `ioctl` counts.
+    pub fn count(&self, cmd: u32) -> Result<c_int> {
+        let mut count = 0;
         // SAFETY: The sock exists.
-        to_result(unsafe { bindings::tcp_set_rcvlowat(self.sk(), val) })
+        to_result(unsafe { bindings::tcp_count(self.sk(), cmd as c_int, &mut count) })?;
+        Ok(count)
     }
 
     /// `SO_PEEK_OFF`.

@@ -7,7 +7,7 @@ import os
 import struct
 
 POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CANCEL, CONNECT, CLOSE, READ, WRITE = 6, 9, 10, 13, 14, 16, 19, 22, 23
-SEND, RECV, SPLICE, SHUTDOWN, SEND_ZC = 26, 27, 30, 34, 47
+SEND, RECV, SPLICE, SHUTDOWN, URING_CMD, SEND_ZC = 26, 27, 30, 34, 46, 47
 SETUP, ENTER = 425, 426
 # Flags of a request: it comes before the next one, or another thread of the kernel does it.
 LINK, ASYNC = 4, 16

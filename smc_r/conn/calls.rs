@@ -74,7 +74,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
         readable: core.readable() as usize,
         capacity: core.receive_limit() as usize,
         unsent: core.send_unsent() as usize,
-        writable: core.send_space() > 0,
+        writable: core.is_writable(),
         read_shut: core.read_shut(),
         eof: core.eof(),
         write_shut: core.write_shut(),

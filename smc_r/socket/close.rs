@@ -114,12 +114,8 @@ pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
         Phase::Fallback => {
             let tcp = sk.tcp()?;
             tcp.detach();
-            sk.may_cross.store(0, Relaxed);
-            sk.set_fallback(Diagnosis(0), None);
-            sk.forget_news();
-            sk.shown_error.store(0, Relaxed);
-            sk.set_phase(Phase::Idle);
-            sk.set_state(sk_state::INIT);
+            leave_fallback(sk);
+            sk.store_peek_off(-1);
             let result = tcp.disconnect();
             // A connection that was cut off leaves that as an error.
             let _ = sk.take_err();
@@ -131,6 +127,16 @@ pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
         Phase::Accelerated => dissolve_accelerated(lock),
         Phase::Dead => Err(EINVAL),
     }
+}
+
+/// A socket that is to be plain TCP no more is an idle one. Socket lock held.
+pub(super) fn leave_fallback(sk: &Sk<SmcSocket>) {
+    sk.may_cross.store(0, Relaxed);
+    sk.set_fallback(Diagnosis(0), None);
+    sk.forget_news();
+    sk.shown_error.store(0, Relaxed);
+    sk.set_phase(Phase::Idle);
+    sk.set_state(sk_state::INIT);
 }
 
 /// Aborts the connection, and makes the socket an idle one again once the peer has agreed that nobody
@@ -153,6 +159,7 @@ fn dissolve_accelerated(mut lock: SockLock<'_, SmcSocket>) -> Result {
     sk.clear_shutdown();
     sk.set_phase(Phase::Idle);
     sk.set_state(sk_state::INIT);
+    sk.store_peek_off(-1);
     let result = tcp.disconnect();
     let _ = tcp.take_err();
     sk.set_err(ECONNRESET);

@@ -110,8 +110,8 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
     })
     .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
     if let Err(error) = with_error_of(sk, &tcp, || tcp.take_err()) {
-        // The program may connect again.
-        let _ = tcp.disconnect();
+        // The program may connect again, or do something else.
+        unplain(sk, &tcp);
         return Err(error);
     }
     Ok(())
@@ -159,6 +159,15 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
         handshake.run();
     }
     Ok(())
+}
+
+/// An attempt to connect by plain TCP has come to nothing: the socket is as it was before. Socket lock held.
+pub(super) fn unplain(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {
+    if sk.phase() == Phase::Fallback {
+        tcp.detach();
+        close::leave_fallback(sk);
+        let _ = tcp.disconnect();
+    }
 }
 
 /// Makes a socket that has not been connected plain TCP for good. Socket lock held.

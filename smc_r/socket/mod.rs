@@ -413,6 +413,10 @@ impl Socket for SmcSocket {
         options::control(sk, cmd, arg)
     }
 
+    fn count(sk: &Sk<Self>, cmd: u32) -> Result<c_int> {
+        options::count(sk, cmd)
+    }
+
     fn listen(sk: &Sk<Self>, backlog: i32) -> Result {
         accept::listen(sk, backlog)
     }
@@ -464,6 +468,10 @@ impl Socket for SmcSocket {
         }
     }
 
+    fn takes_option(sk: &Sk<Self>, name: i32, val: &OptVal<'_>) -> Result<bool> {
+        options::takes(sk, name, val)
+    }
+
     fn options_changed(sk: &Sk<Self>, name: i32, val: &OptVal<'_>) {
         options::changed(sk, name, val);
     }
@@ -471,6 +479,10 @@ impl Socket for SmcSocket {
     fn set_rcvlowat(sk: &Sk<Self>, value: i32) -> Result {
         let limit = TcpSocket::rcvlowat_limit(sk);
         sk.store_rcvlowat(if value < 0 { limit } else { value.min(limit) });
+        // What is there may be enough now. Who waits looks again.
+        if sk.phase() == Phase::Accelerated {
+            sk.wake_readable();
+        }
         Ok(())
     }
 }

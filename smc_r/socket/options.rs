@@ -17,7 +17,7 @@ use kapi::{
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::wire::Diagnosis;
 
-use super::{info, Phase, SmcSocket};
+use super::{info, recv, Phase, SmcSocket};
 use crate::conn;
 
 /// Level of our own options, see `include/linux/socket.h`.
@@ -104,6 +104,29 @@ fn plain_tcp_only(sk: &Sk<SmcSocket>, tcp: &TcpSocket, phase: Phase) -> Result {
     Ok(())
 }
 
+/// An option of `SOL_SOCKET` that goes to the inner socket before the outer one, or instead of it. True in the second
+/// case. Process context.
+pub(super) fn takes(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) -> Result<bool> {
+    match name {
+        // The group whose sockets share a port is one of inner sockets. They join it here where a program comes
+        // before the address.
+        opt::SO_ATTACH_REUSEPORT_CBPF
+        | opt::SO_ATTACH_REUSEPORT_EBPF
+        | opt::SO_DETACH_REUSEPORT_BPF => {
+            let tcp = sk.tcp()?;
+            tcp.inherit_from(sk, Stage::Bind);
+            tcp.setsockopt(opt::SOL_SOCKET, name, value)?;
+            Ok(true)
+        }
+        // TCP has rules of its own about who may.
+        opt::SO_ATTACH_FILTER | opt::SO_ATTACH_BPF => {
+            sk.tcp()?.setsockopt(opt::SOL_SOCKET, name, value)?;
+            Ok(false)
+        }
+        _ => Ok(false),
+    }
+}
+
 /// An option of `SOL_SOCKET` was set on the outer socket. Process context.
 pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
     let Ok(tcp) = sk.tcp() else {
@@ -136,11 +159,6 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
         }
         Phase::Fallback => {
             tcp.inherit_from(sk, Stage::All);
-            if name == opt::SO_RCVLOWAT {
-                // Has TCP make room for so much.
-                let lowat = i32::try_from(sk.rcvlowat()).unwrap_or(i32::MAX);
-                let _ = tcp.set_rcvlowat(lowat);
-            }
         }
         // What is set before is taken over when the connection begins.
         Phase::Idle | Phase::Connecting | Phase::Dead => {}
@@ -166,12 +184,7 @@ fn inner_acts(name: i32) -> bool {
             | opt::SO_PREFER_BUSY_POLL
             | opt::SO_BUSY_POLL_BUDGET
             | opt::SO_INCOMING_CPU
-            | opt::SO_ATTACH_FILTER
-            | opt::SO_ATTACH_BPF
-            | opt::SO_ATTACH_REUSEPORT_CBPF
-            | opt::SO_ATTACH_REUSEPORT_EBPF
             | opt::SO_DETACH_FILTER
-            | opt::SO_DETACH_REUSEPORT_BPF
             | opt::SO_LOCK_FILTER
             | opt::SO_MAX_PACING_RATE
             | opt::SO_RXQ_OVFL
@@ -198,16 +211,28 @@ pub(super) fn get(sk: &Sk<SmcSocket>, level: i32, name: i32, out: &mut OptOut<'_
 
 /// `ioctl(2)`.
 pub(super) fn control(sk: &Sk<SmcSocket>, cmd: u32, arg: UserArg) -> Result<c_int> {
+    match cmd {
+        ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD | ioctl::ATMARK => {
+            arg.put_int(count(sk, cmd)?)?;
+            Ok(0)
+        }
+        _ => sk.tcp()?.ioctl(cmd, arg),
+    }
+}
+
+/// What an `ioctl(2)` counts.
+pub(super) fn count(sk: &Sk<SmcSocket>, cmd: u32) -> Result<c_int> {
     let count = match (sk.phase(), cmd) {
-        (Phase::Fallback, _) => return sk.tcp()?.ioctl(cmd, arg),
+        // As poll() has it.
+        (Phase::Fallback, ioctl::INQ) if !recv::is_settled(sk) => 0,
+        (Phase::Fallback, _) => return sk.tcp()?.count(cmd),
         (Phase::Listening, ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD) => return Err(EINVAL),
         (Phase::Accelerated, ioctl::INQ) => conn::status(sk).readable,
         (Phase::Accelerated, ioctl::OUTQ) => conn::queued(sk),
         (Phase::Accelerated, ioctl::OUTQNSD) => conn::status(sk).unsent,
         (Phase::Accelerated, ioctl::ATMARK) => usize::from(conn::status(sk).at_mark),
         (_, ioctl::INQ | ioctl::OUTQ | ioctl::OUTQNSD | ioctl::ATMARK) => 0,
-        _ => return sk.tcp()?.ioctl(cmd, arg),
+        _ => return Err(ENOIOCTLCMD),
     };
-    arg.put_int(i32::try_from(count).unwrap_or(i32::MAX))?;
-    Ok(0)
+    Ok(i32::try_from(count).unwrap_or(i32::MAX))
 }

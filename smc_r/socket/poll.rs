@@ -4,17 +4,24 @@
 
 use kapi::sock::{poll as bits, Call, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN};
 
-use super::{settle_error, Phase, SmcSocket};
+use super::{recv, settle_error, Phase, SmcSocket};
 use crate::conn;
 
-/// The events that are true now. Any context that may take spin locks.
+/// The events that are true now. Process context.
 pub(super) fn poll(call: Call<'_, SmcSocket>) -> u32 {
     let sk = call.sk();
     match sk.phase() {
         Phase::Fallback => {
             let mask = call.kept().map_or(bits::HUP, |tcp| {
                 settle_error(sk, tcp);
-                tcp.poll()
+                let mask = tcp.poll();
+                // What is no data of the program is nothing to wake up for: reading would wait.
+                let is_data = mask & bits::IN == 0 || recv::is_settled(sk);
+                mask & if is_data {
+                    !0
+                } else {
+                    !(bits::IN | bits::RDNORM)
+                }
             });
             mask | error_bit(sk)
         }

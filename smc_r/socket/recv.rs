@@ -36,7 +36,7 @@ pub(super) fn recvmsg(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> R
         Phase::Fallback => plain(call, message),
         Phase::Connecting | Phase::Idle if message.flags() & msg::OOB != 0 => Err(EINVAL),
         Phase::Connecting => {
-            send::connected(sk, message.nonblock())?;
+            send::connected(sk, sk.rcvtimeo(message.nonblock()))?;
             recvmsg(call, message)
         }
         // After a connect that came to nothing, the stream has ended.
@@ -60,8 +60,11 @@ fn notice(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let sk = call.sk();
     let tcp = call.kept().ok_or(ENOTCONN)?;
-    if sk.may_cross.load(Relaxed) != 0 {
-        skip_crossed_decline(sk, tcp, message.nonblock())?;
+    // Urgent data is not waited for.
+    let waits = message.flags() & msg::OOB == 0;
+    match skip_crossed_decline(sk, tcp, message.nonblock() || !waits) {
+        Err(error) if error == EAGAIN && !waits => {}
+        result => result?,
     }
     let result = with_error_of(sk, tcp, || tcp.forward_recv(message));
     if sk.peek_off().is_some() {
@@ -103,8 +106,31 @@ fn peek_start(sk: &Sk<SmcSocket>, tcp: &TcpSocket, start: &mut [u8]) -> Result<u
     seen
 }
 
+/// Whether what a socket that fell back has received, if anything, is data of the program, its end or an error. Not
+/// for long calls: looks, and does not wait. Process context.
+pub(super) fn is_settled(sk: &Sk<SmcSocket>) -> bool {
+    if sk.may_cross.load(Relaxed) == 0 {
+        return true;
+    }
+    let Ok(tcp) = sk.tcp() else {
+        return true;
+    };
+    match skip_crossed_decline(sk, &tcp, true) {
+        Ok(()) => tcp.inq() > 0 || tcp.shutdown_mask() & RCV_SHUTDOWN != 0,
+        Err(error) if error == EAGAIN => false,
+        // It is for the next call to tell.
+        Err(error) => {
+            sk.set_err(error);
+            true
+        }
+    }
+}
+
 /// A Decline of the peer may have crossed ours: it is no data of the application.
 fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> Result {
+    if sk.may_cross.load(Relaxed) == 0 {
+        return Ok(());
+    }
     let mut lock = sk.lock();
     let mut timeo = sk.rcvtimeo(nonblock);
     let mut queued = 0;

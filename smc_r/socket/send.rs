@@ -8,9 +8,20 @@
 use kapi::{
     errno::{
         EINVAL,
+        EISCONN,
         ENOTCONN, //
     },
-    sock::{msg, Call, Completion, SendMsg, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
+    sock::{
+        msg,
+        state as tcp_state,
+        Call,
+        Completion,
+        SendMsg,
+        Sk,
+        Timeo,
+        RCV_SHUTDOWN,
+        SEND_SHUTDOWN, //
+    },
     trace,
     util::send_sigpipe, //
 };
@@ -24,6 +35,7 @@ use crate::conn;
 pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
     let sk = call.sk();
     match sk.phase() {
+        Phase::Accelerated if message.flags() & msg::FASTOPEN != 0 => Err(EISCONN),
         Phase::Accelerated => accelerated(sk, message),
         Phase::Fallback => {
             let tcp = call.kept().ok_or(ENOTCONN)?;
@@ -31,7 +43,7 @@ pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> R
         }
         Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
         Phase::Connecting => {
-            connected(sk, message.nonblock())?;
+            connected(sk, sk.sndtimeo(message.nonblock()))?;
             sendmsg(call, message)
         }
         Phase::Idle | Phase::Listening | Phase::Dead => {
@@ -41,10 +53,9 @@ pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> R
     }
 }
 
-/// Waits for the end of a connect that is under way, as TCP does.
-pub(super) fn connected(sk: &Sk<SmcSocket>, nonblock: bool) -> Result {
+/// Waits for the end of a connect that is under way, as TCP does, for as long as the call that needs it.
+pub(super) fn connected(sk: &Sk<SmcSocket>, mut timeo: Timeo) -> Result {
     let mut lock = sk.lock();
-    let mut timeo = sk.sndtimeo(nonblock);
     lock.wait_until(&mut timeo, |sk| {
         (sk.phase() != Phase::Connecting).then_some(())
     })?;
@@ -60,7 +71,12 @@ fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         }
         connect::plain(sk, Diagnosis::SOCKET_OPTION)?
     };
-    with_error_of(sk, &tcp, || tcp.forward_send(message))
+    let result = with_error_of(sk, &tcp, || tcp.forward_send(message));
+    if result.is_err() && tcp.state() == tcp_state::CLOSE {
+        let _lock = sk.lock();
+        connect::unplain(sk, &tcp);
+    }
+    result
 }
 
 /// The error of a send that cannot be, with the signal that goes with it.
@@ -116,6 +132,9 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
             Err(_) if done != 0 => break,
             Err(_) if is_first_unheard(sk) => {
                 refused(sk);
+                if let Some(completion) = completion {
+                    completion.copied();
+                }
                 return Ok(message.len());
             }
             Err(error) => return broken(message, error),

@@ -7,12 +7,14 @@ import socket
 import struct
 from collections import Counter
 
+import nl
+
 from . import raw
 from .harness import ALL_BITS, bits, shown
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 UNSPEC = struct.pack("H14x", socket.AF_UNSPEC)
-SO_SNDTIMEO = 21
+SO_SNDTIMEO, SO_PEEK_OFF = 21, 42
 # Where packets of the client's host are lost: there is a neighbour by that address, for its card.
 NOWHERE, UNREACHABLE, PROHIBITED, FAR = "10.79.{}.77", "10.80.0.1", "10.80.1.1", "10.81.0.1"
 
@@ -614,6 +616,51 @@ def bound_to_a_device(t):
     t.do("no such device", t.socket().setsockopt, SOL, socket.SO_BINDTODEVICE, b"nosuch")
 
 
+def recv_waits_by_its_own_limit(t):
+    sock = nonblocking(t.socket())
+    t.do("connect", sock.connect, nowhere(t))
+    sock.setblocking(True)
+    sock.setsockopt(SOL, 20, limit(0.3))
+    t.timed("recv", 0.3, 3, sock.recv, 1)
+    sock.setsockopt(SOL, 20, limit(0))
+    sock.setsockopt(SOL, SO_SNDTIMEO, limit(0.3))
+    t.timed("send", 0.3, 3, sock.send, b"x")
+
+
+def options_while_connecting(t):
+    """What is set then counts afterwards."""
+    listening = t.listener()
+    sock = nonblocking(t.socket())
+    t.do("connect", sock.connect, listening.getsockname())
+    sock.setsockopt(SOL, socket.SO_KEEPALIVE, 1)
+    t.poll("poll", sock, 4)
+    t.check(sock)
+    port = f":{sock.getsockname()[1]:04X}"
+
+    def has_keepalive():
+        with nl.inside("right"), open("/proc/thread-self/net/tcp", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+        return any(words[1].endswith(port) and words[5].startswith("02:") for words in lines)
+    t.note("keepalive", t.until(has_keepalive, 5))
+
+
+def after_a_refused_fast_open(t):
+    """The socket can be used for something else."""
+    sock = t.socket()
+    sock.setsockopt(TCP, socket.TCP_FASTOPEN_CONNECT, 1)
+    t.do("connect", sock.connect, (t.host("left"), next(t.ports)))
+    t.do("send", sock.send, b"x", raw.NOSIGNAL)
+    t.do("bind", sock.bind, (t.host("right"), next(t.ports)))
+    t.do("listen", sock.listen)
+
+
+def where_peeking_begins_is_forgotten(t):
+    client, _ = t.pair()
+    client.setsockopt(SOL, SO_PEEK_OFF, 3)
+    t.do("dissolve", connect_raw, client, UNSPEC)
+    t.note("SO_PEEK_OFF", client.getsockopt(SOL, SO_PEEK_OFF))
+
+
 def a_port_is_chosen_at_connect(t):
     sock = t.socket()
     sock.setsockopt(socket.IPPROTO_IP, 24, 1)
@@ -632,5 +679,6 @@ SCRIPTS = [
     addresses_are_reused, ports_are_shared, an_address_is_used_again, an_address_is_used_again_at_once,
     an_address_after_a_reset, names_in_every_state, over_ipv6,
     mapped_addresses, ipv6_only, wildcard_and_loopback, a_socket_connects_to_itself,
-    bound_to_a_device, a_port_is_chosen_at_connect,
+    bound_to_a_device, a_port_is_chosen_at_connect, recv_waits_by_its_own_limit, options_while_connecting,
+    after_a_refused_fast_open, where_peeking_begins_is_forgotten,
 ]

@@ -73,6 +73,32 @@ def shutdown_of_both(t):
     t.do("no such", client.shutdown, -1)
 
 
+def shutdown_of_both_with_unread(t):
+    """What has not been read is no reason to cut the stream off."""
+    client, server = t.pair()
+    server.send(b"unread")
+    t.arrived(client, 6)
+    client.send(b"answer")
+    t.do("shutdown", client.shutdown, socket.SHUT_RDWR)
+    look(t, "peer", server)
+    t.poll("poll", client)
+    t.do("recv", client.recv, 10, raw.DONTWAIT)
+    t.do("recv", client.recv, 10, raw.DONTWAIT)
+    t.error_of("SO_ERROR", client)
+
+
+def shutdown_of_both_with_unread_and_unsent(t):
+    """All that was taken for sending gets there."""
+    client, server = small(t)
+    server.send(b"unread")
+    t.arrived(client, 6)
+    total = filled(t, client)
+    t.do("shutdown", client.shutdown, socket.SHUT_RDWR)
+    t.note("all of it", len(read_exactly(server, total)) == total)
+    look(t, "peer", server)
+    t.error_of("SO_ERROR", client)
+
+
 def shutdown_of_both_and_data(t):
     """What the peer sends to a socket that was shut."""
     client, server = t.pair()
@@ -305,7 +331,8 @@ def limits_of_options(t):
 
 
 SCRIPTS = [
-    shutdown_of_writing, shutdown_of_reading, shutdown_of_both, shutdown_of_both_and_data,
+    shutdown_of_writing, shutdown_of_reading, shutdown_of_both, shutdown_of_both_with_unread,
+    shutdown_of_both_with_unread_and_unsent, shutdown_of_both_and_data,
     shutdown_wakes, linger_of_zero, linger_of_zero_with_data, linger_of_zero_and_shutdown,
     linger_with_time, linger_waits, linger_gives_up, linger_without_blocking, linger_and_signal,
     linger_off, close_with_unread, close_at_once, close_after_the_peer, half_closed_peer_dies,

@@ -15,6 +15,55 @@ SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 RESET = struct.pack("ii", 1, 0)
 
 
+def program(*code):
+    """struct sock_fprog, and what it points to."""
+    filters = raw.buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+    return struct.pack("HxxxxxxQ", len(code), raw.pointer(filters)), filters
+
+
+def a_program_chooses_the_listener(t):
+    """One of those that share a port. It may come before the address."""
+    port = next(t.ports)
+    first_of_all, _kept = program((6, 0, 0, 0))
+    sockets = []
+    for _ in range(2):
+        sock = t.socket("left")
+        sock.setsockopt(SOL, socket.SO_REUSEPORT, 1)
+        if not sockets:
+            t.do("attach", sock.setsockopt, SOL, 51, first_of_all)
+        sock.bind((t.host("left"), port))
+        sock.listen(30)
+        sock.setblocking(False)
+        sockets.append(sock)
+    for _ in range(12):
+        t.socket().connect((t.host("left"), port))
+    t.until(lambda: False, 0.3)
+    for number, sock in enumerate(sockets):
+        count = 0
+        while t.has(sock, 1, 0.3):
+            sock.accept()
+            count += 1
+        t.note(f"connections of {number}", count)
+    t.do("detach", sockets[0].setsockopt, SOL, 68, 1)
+    t.do("again", sockets[0].setsockopt, SOL, 68, 1)
+    t.do("without sharing", t.socket().setsockopt, SOL, 51, first_of_all)
+
+
+def a_filter_of_an_ordinary_user(t):
+    client, _ = t.pair()
+    everything, _kept = program((6, 0, 0, 0xffff))
+    t.do("as root", client.setsockopt, SOL, 26, everything)
+    os.setresuid(65534, 65534, 65534)
+    t.do("as nobody", client.setsockopt, SOL, 26, everything)
+
+
+def syns_are_saved_or_not(t):
+    listening = t.listener()
+    for value in 1, 5, 0, -1, 2:
+        t.do(f"TCP_SAVE_SYN {value}", listening.setsockopt, TCP, 27, value)
+        t.note("is", listening.getsockopt(TCP, 27))
+
+
 def accept_flags(t):
     listening = t.listener()
     for flags in 0, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC, \
@@ -356,6 +405,7 @@ def the_order_of_accept_and_resets(t):
 
 
 SCRIPTS = [
+    a_program_chooses_the_listener, a_filter_of_an_ordinary_user, syns_are_saved_or_not,
     accept_flags, accept_gives_the_address, accept_without_connection, accept_on_others, backlog,
     backlog_overflow, backlog_full, listen_again, a_listener_is_no_connection, a_listener_is_shut,
     shutdown_wakes_accept, a_listener_closes, accepted_after_its_end, each_is_accepted_once,

@@ -9,7 +9,7 @@ import struct
 
 import uring
 from smcsock import read_exactly
-from uring import ACCEPT, CANCEL, CONNECT, POLL_ADD, RECV, RECVMSG, SEND, SEND_ZC, SENDMSG, SHUTDOWN, SPLICE
+from uring import ACCEPT, CANCEL, CONNECT, POLL_ADD, RECV, RECVMSG, SEND, SEND_ZC, SENDMSG, SHUTDOWN, SPLICE, URING_CMD
 
 from . import raw
 from .harness import bits, pattern
@@ -76,6 +76,16 @@ def ring_sends_and_receives(t):
     t.note("end", ring.do(RECV, server.fileno(), raw.pointer(room), 100))
     t.note("send after it", ring.do(SEND, client.fileno(), raw.pointer(out), 5, flags=raw.NOSIGNAL))
     t.note("not connected", ring.do(RECV, t.socket().fileno(), raw.pointer(room), 5))
+
+
+def ring_counts(t):
+    """What ioctl() counts."""
+    client, server = t.pair()
+    ring = Ring()
+    client.send(b"hello")
+    t.arrived(server, 5)
+    for name, count in ("SIOCINQ", 0), ("SIOCOUTQ", 1), ("no such", 77):
+        t.note(name, ring.do(URING_CMD, server.fileno(), 0, 0, count))
 
 
 def ring_messages(t):
@@ -242,6 +252,6 @@ def splice(ring, source, target, length):
 
 
 SCRIPTS = [
-    ring_sends_and_receives, ring_messages, ring_connects_and_accepts, ring_polls,
+    ring_counts, ring_sends_and_receives, ring_messages, ring_connects_and_accepts, ring_polls,
     ring_is_cancelled, ring_and_signals, ring_sends_a_lot, ring_sends_without_copy, ring_splices,
 ]

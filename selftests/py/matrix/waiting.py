@@ -302,6 +302,50 @@ def sigio_from_before_listen(t):
     t.note("asked for", t.until(lambda: seen))
 
 
+def a_lowered_mark_wakes(t):
+    """SO_RCVLOWAT: what is there is enough of a sudden."""
+    client, server = t.pair()
+    server.setsockopt(SOL, socket.SO_RCVLOWAT, 100)
+    epoll = select.epoll()
+    epoll.register(server, select.EPOLLIN)
+    client.send(b"x" * 50)
+    t.arrived(server, 50)
+    t.note("below", len(epoll.poll(0.3)))
+    server.setsockopt(SOL, socket.SO_RCVLOWAT, 1)
+    t.note("lowered", len(epoll.poll(10)))
+    server.setsockopt(SOL, socket.SO_RCVLOWAT, 100)
+    poll = select.poll()
+    poll.register(server, select.POLLIN)
+    t.soon(server.setsockopt, SOL, socket.SO_RCVLOWAT, 1)
+    t.note("lowered while poll waits", len(poll.poll(10000)))
+
+
+def little_room_is_no_room(t):
+    """A program that writes as much as it likes where it was told of room is not to wait."""
+    client, server = small(t)
+    total = filled(t, client)
+    some = total // 12
+    read_exactly(server, some)
+    t.until(lambda: False, 0.5)
+    t.poll("a little was read", client)
+    read_exactly(server, total - some)
+    t.poll("all was read", client, 4)
+
+
+def sigio_for_room_after_a_part(t):
+    """What is taken of a call may be all that goes: the rest is waited for by signal."""
+    client, server = small(t)
+    seen = t.catch(signal.SIGIO)
+    fcntl.fcntl(client, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)
+    client.setblocking(False)
+    sent = client.send(bytes(1 << 20))
+    t.until(lambda: False, 0.3)
+    seen.clear()
+    read_exactly(server, sent)
+    t.note("room", t.until(lambda: seen))
+
+
 def sigio_for_room(t):
     client, server = small(t)
     seen = t.catch(signal.SIGIO)
@@ -359,6 +403,6 @@ def connecting_by_epoll(t):
 SCRIPTS = [
     bits_of_states, only_what_is_asked, edge, edge_of_writing, everything_by_edges,
     everything_by_levels, once, nested, waking, select_and_limits, sigio, sigio_from_before_connect,
-    sigio_from_before_listen, sigio_for_room,
+    sigio_from_before_listen, sigio_for_room, sigio_for_room_after_a_part, a_lowered_mark_wakes, little_room_is_no_room,
     signal_with_a_reason, connecting_by_epoll,
 ]

@@ -44,8 +44,8 @@ impl Conn {
         self.end_with(Fin::Done)
     }
 
-    /// Shuts both directions (`SHUT_RDWR`): C follows once all data was sent, or A if there is
-    /// unread data.
+    /// Shuts both directions (`SHUT_RDWR`): C follows once all data was sent. While there is unread data, which the
+    /// application may still read, the peer is told no more than that nothing follows, as by TCP.
     pub fn shutdown_both(&mut self) -> Events {
         self.end_with(Fin::Closed)
     }
@@ -185,15 +185,16 @@ impl Conn {
     fn end_with(&mut self, fin: Fin) -> Events {
         self.undo = None;
         let mut events = Events::default();
-        if self.want >= fin || self.is_over() {
-            return events;
-        }
-        self.want = if fin == Fin::Closed && self.unread() > 0 {
+        let fin = if fin == Fin::Closed && self.app_closed && self.unread() > 0 {
             // The peer has to learn that its data was not read (RFC 7609, 4.8.1).
             Fin::Abort
         } else {
             fin
         };
+        if self.want >= fin || self.tx.sent >= Fin::Closed || self.is_over() {
+            return events;
+        }
+        self.want = fin;
         events.writable = true;
         events.changed = true;
         events

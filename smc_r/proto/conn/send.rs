@@ -114,6 +114,12 @@ impl Conn {
         self.ring_free().min(left.max(self.worth))
     }
 
+    /// Whether there is room that a waiting call would be told of (`POLLOUT`): a call that blocks, and sends as much
+    /// as programs do at once, goes on by itself then.
+    pub fn is_writable(&self) -> bool {
+        self.ring_free() >= self.room_worth() && self.send_space() > 0
+    }
+
     /// Limits how much of the send ring may be used (`SO_SNDBUF`). What is there already stays; without
     /// room, the next place comes when less is there than that.
     pub fn set_send_limit(&mut self, bytes: u32) -> Events {
@@ -393,8 +399,12 @@ impl Conn {
         if self.want > self.tx.sent && self.send_unsent() == data {
             fin = self.want;
             if fin == Fin::Closed && self.unread() > 0 {
-                // Closing on unread data tells the peer so, after all of ours.
-                fin = if data > 0 { self.tx.sent } else { Fin::Abort };
+                // Closing on unread data tells the peer so, after all of ours. Who only shuts may read it still.
+                fin = match self.app_closed {
+                    false => Fin::Done,
+                    true if data > 0 => self.tx.sent,
+                    true => Fin::Abort,
+                };
             }
         }
         let due = data > 0

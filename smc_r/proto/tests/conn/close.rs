@@ -87,7 +87,8 @@ const ROWS: &[Row] = &[
     (&[], Active, Close, C, PeerCloseWait1),
     (&[], Active, ShutBoth, C, PeerCloseWait1),
     (&[Data], Active, Close, A, PeerCloseWait1),
-    (&[Data], Active, ShutBoth, A, PeerCloseWait1),
+    (&[Data], Active, ShutBoth, D, PeerCloseWait1),
+    (&[Data, ShutBoth], PeerCloseWait1, Close, A, PeerCloseWait1),
     (&[], Active, ShutWrite, D, PeerCloseWait1),
     (&[Data], Active, ShutWrite, D, PeerCloseWait1),
     (&[], Active, Op::Done, Nothing, AppCloseWait1),
@@ -519,6 +520,7 @@ fn an_abort_for_unread_data_is_repeated_as_such() {
         rig.send(5);
         let _ = rig.conn.shutdown_both();
         let _ = rig.data(5);
+        let _ = rig.conn.close();
         let posts = rig.posts();
         let last = posts.last().expect("the data, and the end");
         assert!(last.cdc.state_flags.aborted, "there is unread data");
@@ -530,6 +532,42 @@ fn an_abort_for_unread_data_is_repeated_as_such() {
         assert!(posts.iter().all(|t| t.writes().is_empty()));
         let flags = posts.last().expect("the end").cdc.state_flags;
         assert!(flags.aborted && !flags.closed);
+    }
+}
+
+/// Both directions were shut on unread data, which the application reads then: C follows.
+#[test]
+fn shutting_on_unread_data_says_d_until_it_is_read() {
+    for late in [false, true] {
+        let mut rig = Rig::with(64, 32, 0);
+        rig.send(5);
+        if !late {
+            let _ = rig.data(5);
+        }
+        let _ = rig.conn.shutdown_both();
+        if late {
+            let _ = rig.data(5);
+        }
+        let posts = rig.posts();
+        let sent: usize = posts
+            .iter()
+            .flat_map(|t| t.writes())
+            .map(|w| w.len as usize)
+            .sum();
+        assert_eq!(sent, 5, "all that was taken is sent");
+        for t in &posts {
+            let _ = rig.sent(t);
+        }
+        let flags = posts.last().expect("the end").cdc.state_flags;
+        assert!(
+            flags.done && !flags.closed && !flags.aborted,
+            "late: {late}"
+        );
+        rig.nothing_due();
+        rig.recv(5);
+        let flags = rig.post().cdc.state_flags;
+        assert!(flags.closed && !flags.aborted, "late: {late}");
+        assert_eq!(rig.conn.error(), None);
     }
 }
 
