@@ -37,7 +37,13 @@ __rust_helper void rust_helper_ib_gid_netdev_put(struct net_device *ndev)
 /* The cookie of the namespace a network device is in; the caller keeps the device. */
 __rust_helper u64 rust_helper_ib_netdev_net_cookie(const struct net_device *ndev)
 {
-	return dev_net(ndev)->net_cookie;
+	u64 cookie;
+
+	/* It may move to another one meanwhile, and the former one go. */
+	rcu_read_lock();
+	cookie = dev_net(ndev)->net_cookie;
+	rcu_read_unlock();
+	return cookie;
 }
 
 /* Copies what fits of a device's own name on its bus, with a zero at the end. */

@@ -107,11 +107,17 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
     };
     while dump.cursor()[0] == 0 {
         dump.as_of(changes());
-        let (after, port) = (dump.cursor()[1] as u64, dump.cursor()[2] as u8);
+        let [_, after, port, begun, _] = *dump.cursor();
         // The same device again, as long as it has ports behind the last one.
-        let Some(device) = ns.shared.devices.after(after) else {
+        let Some(device) = ns.shared.devices.after(after as u64) else {
             *dump.cursor() = [1, 0, 0, 0, 0];
             break;
+        };
+        // If the device whose ports were begun is gone, the next one begins with its first.
+        let port = if begun == device.number as usize {
+            port as u8
+        } else {
+            0
         };
         let next = device
             .ports()
@@ -127,6 +133,7 @@ pub(super) fn list(dump: &mut Dump<'_>) -> Result {
             return Ok(());
         }
         dump.cursor()[2] = port.into();
+        dump.cursor()[3] = device.number as usize;
     }
     loop {
         dump.as_of(changes());
