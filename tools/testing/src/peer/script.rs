@@ -116,6 +116,18 @@ pub const MODES: &[(&str, &str, &str, &str)] = &[
         "wait:proposal,accept,set:50=0,wait:decline,hex:e2,urgent:X",
         "a message that is declined, then what a decline begins with, and an urgent byte",
     ),
+    (
+        "decline-crossed",
+        "proposal,wait:accept,confirm,set:50=0,wait:decline,decline",
+        "wait:proposal,accept,set:50=0,wait:decline,decline",
+        "a message that is declined, and a decline that crosses that",
+    ),
+    (
+        "decline-begun",
+        "proposal,wait:accept,confirm,set:50=0,wait:decline,decline,cut:5",
+        "wait:proposal,accept,set:50=0,wait:decline,decline,cut:5",
+        "a message that is declined, and what a decline begins with",
+    ),
     ("fin", "fin", "fin", "the end of the stream at once"),
     ("rst", "rst", "rst", "a reset at once"),
 ];
