@@ -3,7 +3,7 @@
 //! Safe wrappers for kernel interfaces which the `kernel` crate does not cover: socket families,
 //! in-kernel TCP sockets, verbs, netlink, namespaces, work queues.
 //!
-//! All `unsafe` of this tree is here. Nothing in this crate knows what is built on it.
+//! All `unsafe` of the modules is here. Nothing in this crate knows what is built on it.
 
 #![deny(
     unsafe_op_in_unsafe_fn,
