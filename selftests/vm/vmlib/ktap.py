@@ -6,6 +6,7 @@ import time
 
 RESULT = re.compile(r"^(ok|not ok)\s+\d+\b(.*)$")
 PLAN = re.compile(r"^1\.\.(\d+)")
+SKIP = re.compile(r"#\s*SKIP\b\s*(.*)", re.IGNORECASE)
 
 
 class Test:
@@ -16,6 +17,8 @@ class Test:
         self.plan = None
         self.passed = self.failed = self.skipped = 0
         self.notes = []
+        # Why something was skipped, in its own words.
+        self.reasons = []
         self.started = time.monotonic()
         # Seconds from its beginning to its end.
         self.took = 0.0
@@ -24,14 +27,22 @@ class Test:
         """Takes a line of its output; nested results are indented and not counted again."""
         if match := PLAN.match(text):
             self.plan = int(match.group(1))
+            self._skips(text)
         elif match := RESULT.match(text):
             rest = match.group(2)
-            if re.search(r"#\s*SKIP", rest, re.IGNORECASE):
+            if self._skips(rest):
                 self.skipped += 1
             elif match.group(1) == "ok":
                 self.passed += 1
             else:
                 self.failed += 1
+
+    def _skips(self, text):
+        """Whether a line says that something is skipped; keeps the reason."""
+        match = SKIP.search(text)
+        if match:
+            self.reasons.append(match.group(1).strip())
+        return bool(match)
 
     def fail(self, note):
         """Something outside its own results went wrong."""
@@ -45,6 +56,7 @@ class Test:
         if code == 4 and self.failed == 0:
             if seen == 0:
                 self.skipped += 1
+                self.reasons = self.reasons or [""]
             return
         if code != 0 and self.failed == 0:
             self.fail(f"exit code {code}")
