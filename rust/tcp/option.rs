@@ -132,13 +132,14 @@ fn of_kind(option: &[u8; LEN], kind: u8) -> [u8; LEN] {
     let secret = SECRET.load(Ordering::Relaxed).to_ne_bytes();
     let padding = LEN.saturating_sub(strip(option).len());
     let mut marked = *option;
-    for (at, (byte, secret)) in marked.iter_mut().zip(secret).skip(padding).enumerate() {
-        match at {
-            0 => *byte = kind,
-            // Its length.
-            1 => {}
-            _ if kind == kind::EXPERIMENT => {}
-            _ => *byte ^= secret,
+    let mut bytes = marked.iter_mut().zip(secret).skip(padding);
+    if let Some((byte, _)) = bytes.next() {
+        *byte = kind;
+    }
+    if kind != kind::EXPERIMENT {
+        // Behind its length.
+        for (byte, secret) in bytes.skip(1) {
+            *byte ^= secret;
         }
     }
     marked
