@@ -15,19 +15,25 @@
 //!
 //! # Lock order
 //!
-//! A lock may be taken while those to its left are held:
+//! A lock may be taken while those before it are held. What is in brackets is what lockdep calls it:
 //!
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
-//! 2. `Handshake::state` (mutex)
-//! 3. `Groups::list` (mutex), then `Group::pools`, `Group::rings` and `GroupRmb::keys` (mutexes), then the mutexes of
-//!    `device`, then those of `pnet`, `Rules::list`, `Netns::eids`. Whoever needs memory may ask for it with any
-//!    lock held: then the first two are tried only
+//! 2. `Handshake::state` (`smc_handshake_state`)
+//! 3. mutexes: `Groups::list` (`smc_groups`), then `Group::pools` (`smc_pools`), `Group::rings` (`smc_rings`) and
+//!    `GroupRmb::keys` (`smc_keys`); then what sends to listeners of a netlink family (`genl_registered`); then those of
+//!    [`device`] (`smc_r::DeviceTable::list`, `smc_r::Device::inner`); then `pnet::Table` (`smc_pnet`), `Rules::list`
+//!    (`smc_rules`), `Netns::eids` (`smc_eids`), `Stats::failures` (`smc_failures`), and whether a namespace has the hooks
+//!    for the option (`tcp_option`); then those of a transport (`ib::Connection::registration`,
+//!    `ib::Connection::objects`). Whoever needs memory may ask for it with any lock held: then the first two are tried only
 //! 4. the lock of the inner TCP socket
-//! 5. `SmcSocket::conn` (spin lock, like all below: bottom halves are off)
-//! 6. `Group::flow`, then `Group::links`
-//! 7. `Group::table`, `Group::waiters`, `SmcSocket::{tcp, handshake, listener,
-//!    deferred_by}`, the accept queue, `Peers::list`
-//! 8. the locks of a transport, and of the device's driver
+//! 5. `SmcSocket::conn` (`smc_conn`; spin lock, like all below: bottom halves are off)
+//! 6. `Group::flow` (`smc_flow`), then `Group::links` (`smc_links`)
+//! 7. `Group::table` (`smc_connections`), `Group::waiters` (`smc_waiters`), `SmcSocket::{tcp, handshake, listener,
+//!    deferred_by}` (`smc_tcp`, `smc_handshake`, `smc_listener`, `smc_deferred_by`), the accept queue
+//!    (`smc_accept_queue`), `Listener::owner` (`smc_listener_owner`), `Handshake::link_result` (`smc_link_result`),
+//!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`)
+//! 8. the spin locks of a transport (`ib::Connection::queue`, `ib::Connection::long`), of lists of sockets, and of what TCP
+//!    has for listeners (`kapi_listening_lock`) and SYNs (`saved_syn_lock`); those of the device's driver
 //!
 //! Nothing is held while a peer is waited for; but `Handshake::state` is while a gateway on the same link is
 //! asked for its address, and the locks of whoever removes a device are while links on it are left in
