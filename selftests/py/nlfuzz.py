@@ -48,8 +48,10 @@ CODES = {0, errno.EINVAL, errno.ERANGE, errno.EEXIST, errno.ENOENT, errno.EOPNOT
 
 
 def seed():
-    """The number that makes a run repeatable: FUZZ_SEED, or always the same."""
-    return int(os.environ.get("FUZZ_SEED", "20250607"))
+    """The number that makes a run repeatable, which is printed: SMC_TEST_SEED, or always the same."""
+    number = int(os.environ.get("SMC_TEST_SEED") or 20250607)
+    print(f"# SMC_TEST_SEED={number}", flush=True)
+    return number
 
 
 def attribute(rng, kinds):
@@ -89,7 +91,6 @@ def run(family, commands, kinds, count, codes=frozenset(CODES)):
     again = random.Random(start)
     seen = {}
     commands = list(commands)
-    print(f"# FUZZ_SEED={start}", flush=True)
     payload = flags = None
     for turn in range(count):
         if payload is None or again.random() > 0.2:
