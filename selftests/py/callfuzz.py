@@ -32,7 +32,7 @@ WORKERS, THREADS = 4, 3
 LISTENERS, OTHERS = range(200, 206), range(206, 232)
 SLOTS = range(200, 232)
 # Seconds after which a call that can be interrupted is, and after which one is taken to hang.
-PATIENCE, HANGS = 0.02, 60
+PATIENCE, HANGS = 0.02, race.BOUND
 # Calls that each thread makes, however slow the machine.
 LEAST = 20
 ADDRESSES = {"left": ("10.79.0.1", "fd79::1"), "right": ("10.79.0.2", "fd79::2")}

@@ -27,7 +27,7 @@ from suite import LEFT, equal, run, wait_for
 SCALE = int(os.environ.get("SMC_TEST_SCALE") or 1)
 SEED = int(os.environ.get("SMC_TEST_SEED") or 7609)
 # Seconds that anything may take which is not to hang.
-BOUND = 60
+BOUND = 60 * suite.SLOWER
 # The end of a connection that was cut off, as either side may see it.
 CUT = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ETIMEDOUT, errno.ENOTCONN}
 BLOCK = bytes((i * 7 + (i >> 8)) & 255 for i in range(65521)) * 3
