@@ -19,6 +19,8 @@ PATIENCE=4000
 # How many times as long as before, or afterwards, a usual round may take. The programs of both sides, the liar that never
 # sleeps included, share two processors, which are emulated where tests run.
 SLOWER=4
+# So many rounds there are during each case, or nothing is said of it.
+LEAST_ROUNDS=5
 
 # An echo server in A and the transfer from B that must not be disturbed run all the time: their numbers are
 # in $TMP/kept, and their ends mean that a case has failed.
@@ -82,6 +84,7 @@ finish() {
 	rm -f "$TMP/going"
 	read -r _ rounds calm usual worst late < <(beside tell told)
 	note "next to it: $rounds rounds of $usual ms ($calm ms without it), the longest took $worst ms, a sleep of 20 ms $late more"
+	at_least "rounds next to it" $LEAST_ROUNDS $rounds
 	at_most "ms of a round" $((PATIENCE + 3 * late)) $worst
 	awk -v before=$calm -v now=$usual "BEGIN { exit now > $SLOWER * before }" || fail "rounds are slower than before"
 	# The group of the transfer next to it stays.

@@ -106,11 +106,13 @@ def client(host, port):
         elif word == "go":
             sleeper.worst = 0.0
             times = timed_rounds(conn, not_told)
+            rounds = len(times)
             # The machine may have become slower meanwhile by itself.
             behind = timed_rounds(conn, until_calm)
             quiet = max(statistics.median(calm), statistics.median(behind))
+            # A case that failed at once has left no time for any.
             times = times or behind
-            s.say("told", len(times), f"{quiet:.1f}", f"{statistics.median(times):.1f}", int(max(times + behind)),
+            s.say("told", rounds, f"{quiet:.1f}", f"{statistics.median(times):.1f}", int(max(times + behind)),
                   int(sleeper.worst))
     s.need_smc(conn)
     conn.shutdown(socket.SHUT_WR)
