@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests that `Documentation/peers.md` names for the differences between peers are run: by `make test`, or where
-//! it says so by `make test-full` alone.
+//! The tests that `Documentation/peers.md` names for the differences between peers, and those that
+//! `Documentation/security.md` names for what users and peers can do, are run: by `make test`, or where it says so by
+//! `make test-full` alone.
 
 use std::{
     fs,
@@ -130,9 +131,7 @@ fn is_run_by_python(text: &str, name: &str) -> Result<(), String> {
     if !text.lines().any(|line| line == format!("def {name}():")) {
         return Err("there is no such function".into());
     }
-    let (before, all) = text
-        .split_once("\nsuite.main([")
-        .ok_or("there is no list")?;
+    let (before, all) = text.split_once("suite.main([").ok_or("there is no list")?;
     let (all, _) = all.split_once(']').ok_or("its list has no end")?;
     if before.contains("suite.main(") || !all.split(',').any(|item| item.trim() == name) {
         return Err("it is not in the list".into());
@@ -175,6 +174,70 @@ fn each_difference_has_its_test() {
             let (test, name) = item.and_then(|item| item.split_once(' ')).expect(row);
             if let Err(error) = case(&folder, test, name, at_length) {
                 panic!("{topic}: {error}");
+            }
+        }
+    }
+}
+
+/// The rows of a table: the cells of each, without its head.
+fn table<'a>(part: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let rows = || part.lines().skip_while(|line| *line != head);
+    assert!(rows().next().is_some(), "there is no table {head}");
+    let cells = |row: &'a str| {
+        let row = row
+            .strip_prefix('|')
+            .and_then(|row| row.strip_suffix('|'))
+            .expect(row);
+        row.split('|').map(str::trim).collect()
+    };
+    rows()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(cells)
+        .collect()
+}
+
+/// Looks for the tests that a cell names: "`suite`: case, case; `suite`", or cases of the suite `own`.
+fn named_cases(folder: &Path, cell: &str, own: Option<&str>) -> Result<(), String> {
+    for item in cell.split("; ") {
+        let (suite, names) = match (item.strip_prefix('`'), own) {
+            (Some(item), _) => item.split_once('`').ok_or("a ` without an end")?,
+            (None, Some(own)) => (own, item),
+            (None, None) => return Err(format!("{item}: no suite")),
+        };
+        let suite = format!("one/{suite}");
+        if names.is_empty() {
+            if !folder.join("selftests").join(&suite).is_file() {
+                return Err(format!("there is no {suite}"));
+            }
+            continue;
+        }
+        for name in names.trim_start_matches(": ").split(", ") {
+            case(folder, &suite, name, false)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_promised_has_its_test() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(folder.join("Documentation/security.md")).unwrap();
+    let tables = [
+        ("| Who | Can | Cannot | Case |", Some("isolation"), 12),
+        (
+            "| Step | What the peer does | What suffers | Counter | Test |",
+            None,
+            40,
+        ),
+    ];
+    for (head, own, least) in tables {
+        let rows = table(&text, head);
+        assert!(rows.len() >= least, "{} rows", rows.len());
+        for row in rows {
+            assert_eq!(row.len(), head.matches('|').count() - 1, "{row:?}");
+            if let Err(error) = named_cases(&folder, row.last().unwrap(), own) {
+                panic!("{row:?}: {error}");
             }
         }
     }
