@@ -122,7 +122,10 @@ const SENDS_MAX: usize = 24;
 const REPLIES_MAX: usize = MAX_LINKS + 2;
 
 /// Events that wait to be taken.
-const EVENTS_MAX: usize = 48;
+const EVENTS_MAX: usize = 64;
+
+/// Places for those that end the group, which nothing makes up for.
+const LAST_EVENTS: usize = 2;
 
 /// Most events that one call leads to: all links but one may fail, each with two events.
 const EVENTS_PER_CALL: usize = 24;
@@ -944,7 +947,10 @@ impl Flow {
 
     fn event(&mut self, event: Event) {
         // There is room: `handle_received` asks for it, and nothing else makes more than a few.
-        self.events.push(event);
+        let is_last = matches!(event, Event::Down(_) | Event::Release);
+        if is_last || self.events.room() > LAST_EVENTS {
+            self.events.push(event);
+        }
     }
 
     fn send(&mut self, link: LinkIx, message: &Llc, note: Option<Note>) {
