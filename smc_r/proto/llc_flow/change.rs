@@ -727,6 +727,9 @@ impl Flow {
         peers: &mut PeerTable<'_>,
         now: Time,
     ) {
+        if message.reject.is_none() {
+            self.accepted = message.link;
+        }
         let Some(mut change) = self.change.filter(|change| change.via == at) else {
             return self.drop_message();
         };
@@ -737,6 +740,15 @@ impl Flow {
                 if message.reject.is_some() && message.link == Some(change.number) =>
             {
                 return self.abort_add(DeleteReason::PATH_LOST, now);
+            }
+            // It drops DELETE LINK while it waits for that, and this is all that it says. One that has not accepted the link
+            // answers both.
+            Step::Delete(reason)
+                if message.reject.is_some()
+                    && message.link == Some(change.number)
+                    && message.link == self.accepted =>
+            {
+                return self.finish_delete(change, reason, now);
             }
             _ => return self.drop_message(),
         }

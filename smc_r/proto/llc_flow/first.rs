@@ -361,6 +361,7 @@ impl Flow {
         match number {
             Some(number) if message.link == Some(number) => {
                 // The client has connected a queue pair to nothing, and waits for us to go on.
+                self.accepted = Some(number);
                 let wish = Wish {
                     number,
                     orderly: true,

@@ -179,8 +179,8 @@ impl Flow {
     /// Sends TEST LINK, unless there is one under way.
     pub(super) fn probe(&mut self, at: LinkIx, now: Time) {
         let until = now.after(self.params.timing.test_link_reply);
-        self.probes = self.probes.wrapping_add(1);
-        let data = ((u128::from(self.params.seed) << 64) | u128::from(self.probes)).to_be_bytes();
+        let number = self.counters.probes.saturating_add(1);
+        let data = ((u128::from(self.params.seed) << 64) | u128::from(number)).to_be_bytes();
         let Some(link) = self.link_mut(at).filter(|link| link.probe.is_none()) else {
             return;
         };
@@ -189,7 +189,7 @@ impl Flow {
             since: now,
             until,
         });
-        self.counters.probes = self.counters.probes.saturating_add(1);
+        self.counters.probes = number;
         let request = TestLink {
             data,
             ..TestLink::default()
@@ -471,7 +471,7 @@ impl Flow {
     }
 
     /// Server: a deleted link is history, whether the client said so or did not.
-    fn finish_delete(&mut self, change: Change, reason: DeleteReason, now: Time) {
+    pub(super) fn finish_delete(&mut self, change: Change, reason: DeleteReason, now: Time) {
         self.change = None;
         if let Some(link) = change.link {
             let last = self.other_carrier(link).is_none();

@@ -496,6 +496,8 @@ pub struct Flow {
     /// Server of version 2: the client asked for a link on this one, and starts nothing of its own before it has
     /// an ADD LINK or an answer.
     requested: Option<LinkIx>,
+    /// Server: the link that the client has accepted last.
+    accepted: Option<LinkNum>,
     /// Attempts to add a link so far.
     attempts: u32,
     /// Links that somebody here wants deleted, as soon as another one has shown that it works.
@@ -519,7 +521,6 @@ pub struct Flow {
     idle_since: Option<Time>,
     /// See [`Flow::set_keepalive`].
     keepalive: Millis,
-    probes: u64,
     counters: Counters,
     sends: Queue<Queued, SENDS_MAX>,
     /// What [`Flow::poll_send`] yielded last, as it would have to be queued again.
@@ -552,6 +553,7 @@ impl Flow {
             failures: 0,
             port_came: false,
             requested: None,
+            accepted: None,
             attempts: 0,
             drains: 0,
             rest: None,
@@ -564,7 +566,6 @@ impl Flow {
             connections: 0,
             idle_since: None,
             keepalive: 0,
-            probes: 0,
             counters: Counters {
                 received: 0,
                 dropped: 0,

@@ -334,6 +334,72 @@ fn a_client_that_takes_its_word_back() {
     }
 }
 
+/// The same while the link is being deleted: a client of Linux that waits for keys, or CONFIRM LINK, drops DELETE LINK.
+#[test]
+fn a_client_that_takes_its_word_back_has_nothing_to_delete() {
+    let mut server = Server::new();
+    server.join(2, SECOND);
+    server.now = LATER;
+    let (new, offer) = server.offer(3);
+    server.accept(LinkIx::FIRST, offer, THIRD);
+    let [Event::ConnectLink(attempt)] = events(&mut server.flow)[..] else {
+        panic!("nothing to connect");
+    };
+    assert_eq!(attempt.link(), new);
+    server.flow.link_connected(attempt, false, at(LATER));
+    assert_eq!(deletions(&mut server.flow), [(0, 3, LOST)]);
+    assert_eq!(events(&mut server.flow), [Event::LinkGone(new)]);
+    // Others wait, for something may be said of the links.
+    let request = ConfirmRkey::request(key(40));
+    let no = AddLink {
+        reply: true,
+        reject: Some(Reject::NoPath),
+        ..offer
+    };
+    let link = Some(number(2));
+    server.receive(LinkIx::FIRST, Llc::AddLink(AddLink { link, ..no }));
+    server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
+    let refused = Llc::ConfirmRkey(request.refused(true));
+    assert_eq!(said(&mut server.flow), [(0, refused)]);
+    server.receive(LinkIx::FIRST, Llc::AddLink(no));
+    assert_eq!(events(&mut server.flow), []);
+    assert_eq!(up(&server.flow), [0, 1]);
+    let entry = LinkRToken {
+        link: Some(number(2)),
+        rtoken: key(41),
+    };
+    let request = ConfirmRkey {
+        others: 1,
+        entries: [entry, LinkRToken::default()],
+        ..request
+    };
+    server.receive(LinkIx::FIRST, Llc::ConfirmRkey(request));
+    let accepted = Llc::ConfirmRkey(request.accepted());
+    assert_eq!(said(&mut server.flow), [(0, accepted)]);
+}
+
+/// A no to the offer itself may cross DELETE LINK, which is answered then, and waited for. So it is not if the client has
+/// accepted the link meanwhile.
+#[test]
+fn a_no_that_crosses_a_deletion_is_not_its_answer() {
+    for accepts in [false, true] {
+        let mut server = Server::new();
+        server.join(2, SECOND);
+        server.now = LATER;
+        let (new, offer) = server.offer(3);
+        server.flow.handle_link_failed(new, at(LATER));
+        assert_eq!(deletions(&mut server.flow), [(0, 3, LOST)]);
+        if accepts {
+            server.accept(LinkIx::FIRST, offer, THIRD);
+        }
+        server.receive(LinkIx::FIRST, Llc::AddLink(offer.rejection(Reject::NoPath)));
+        // Another deletion waits for its turn.
+        server.flow.handle_link_failed(place(1), at(LATER));
+        let next = if accepts { vec![(0, 2, LOST)] } else { vec![] };
+        assert_eq!(deletions(&mut server.flow), next);
+    }
+}
+
 /// CONFIRM LINK for the third link, and what is wrong with it.
 fn confirmations(reply: bool) -> [(ConfirmLink, bool); 6] {
     let Llc::ConfirmLink(first) = confirmed() else {

@@ -421,6 +421,37 @@ fn server_deletes_what_a_client_accepts() {
     );
 }
 
+/// A client of Linux that waits for keys drops DELETE LINK, and takes its word back.
+#[test]
+fn server_need_not_delete_what_a_client_takes_back() {
+    let mut server = Engine::new(Role::Server);
+    server.receive(Llc::ConfirmLink(server.peer_confirms()));
+    let accepted = AddLink {
+        reply: true,
+        ..offer(Role::Client)
+    };
+    server.receive(Llc::AddLink(accepted));
+    server.sends();
+    server.events();
+    server.announce(1).unwrap();
+    assert_eq!(server.sends(), []);
+    // That of another link says nothing of this one, and an acceptance comes once.
+    let other = AddLink {
+        link: Some(number(3)),
+        ..offer(Role::Client)
+    };
+    server.drops(Llc::AddLink(reject(other)));
+    server.drops(Llc::AddLink(accepted));
+    assert_eq!(server.sends(), []);
+    server.receive(Llc::AddLink(reject(offer(Role::Client))));
+    assert_eq!(
+        server.sends(),
+        [Llc::ConfirmRkey(ConfirmRkey::request(token(1)))]
+    );
+    // There may be an answer to DELETE LINK, too.
+    server.drops(delete_one(2, true, DeleteReason::NO_SUCH_LINK));
+}
+
 #[test]
 fn server_goes_on_if_the_accepted_link_is_not_deleted() {
     let mut server = Engine::new(Role::Server);
