@@ -1084,13 +1084,9 @@ impl Flow {
                 self.drop_new(change, true);
                 self.go_on(now);
             }
-            // It is the end of the group, unless a TEST LINK says that the link works: Linux gives up silently when
-            // something else comes in between.
-            (Adding::Offer | Adding::Keys(_), _)
-                if self.phase == Phase::Active
-                    && !change.doubted
-                    && self.other_carrier(change.via).is_none() =>
-            {
+            // RFC 7609 appendix C.7.1: the link has failed. Unless a TEST LINK says that it works: Linux gives up silently
+            // when something else comes in between.
+            (Adding::Offer | Adding::Keys(_), _) if !change.doubted => {
                 self.change = Some(Change {
                     until: now.after(self.params.timing.test_link_reply),
                     doubted: true,
