@@ -26,7 +26,6 @@ impl Failure {
         match self {
             Self::Damaged(_) | Self::Unexpected(_) => Some(Trouble::NotClc),
             Self::LinkFailed(Diagnosis::TIMEOUT_CONFIRM_LINK) => Some(Trouble::NoRdma),
-            Self::TimedOut(super::Waiting::Link) => Some(Trouble::NoRdma),
             Self::TimedOut(_) if !heard => Some(Trouble::NotClc),
             // A server of something else may not like our Proposal. A client may have its reasons.
             Self::Closed | Self::Reset if !heard && role == Role::Client => Some(Trouble::NotClc),
@@ -38,7 +37,6 @@ impl Failure {
     pub const fn diagnosis(self) -> Diagnosis {
         match self {
             Self::LinkFailed(diagnosis) => diagnosis,
-            Self::TimedOut(super::Waiting::Link) => Diagnosis::TIMEOUT_CONFIRM_LINK,
             _ => Diagnosis::PEER_NOT_CAPABLE,
         }
     }
@@ -79,13 +77,9 @@ mod tests {
     #[test]
     fn who_is_not_reached_by_rdma() {
         let timeout = Diagnosis::TIMEOUT_CONFIRM_LINK;
-        for failure in [
-            Failure::LinkFailed(timeout),
-            Failure::TimedOut(Waiting::Link),
-        ] {
-            assert_eq!(failure.trouble(Role::Client, true), Some(Trouble::NoRdma));
-            assert_eq!(failure.diagnosis(), timeout);
-        }
+        let failure = Failure::LinkFailed(timeout);
+        assert_eq!(failure.trouble(Role::Client, true), Some(Trouble::NoRdma));
+        assert_eq!(failure.diagnosis(), timeout);
         let ours = Fallback {
             reason: timeout,
             peer_diagnosis: None,
@@ -110,7 +104,10 @@ mod tests {
             Failure::Closed,
             Failure::PeerChanged,
             Failure::TimedOut(Waiting::Confirm),
+            // CONFIRM LINK is not waited for as long as that.
+            Failure::TimedOut(Waiting::Link),
             Failure::LinkFailed(Diagnosis::EYE_CATCHER),
+            Failure::LinkFailed(Diagnosis::NO_ACTIVE_LINK),
         ] {
             assert_eq!(failure.trouble(Role::Server, true), None, "{failure}");
         }

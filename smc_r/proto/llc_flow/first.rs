@@ -409,8 +409,17 @@ impl Flow {
             (Phase::Adding { delivered, .. }, Role::Client) => !delivered,
             _ => false,
         };
+        // Once CONFIRM LINK has come through, RDMA gets to the peer, and it is not remembered as one without.
+        let confirmed = matches!(
+            self.phase,
+            Phase::Adding {
+                delivered: true,
+                ..
+            } | Phase::Joining
+        );
         let diagnosis = match failure {
             LinkFailure::Violation => Diagnosis::INTERNAL,
+            _ if confirmed => Diagnosis::NO_ACTIVE_LINK,
             _ => Diagnosis::TIMEOUT_CONFIRM_LINK,
         };
         self.refuse_link(diagnosis, may_decline, peer_knows);

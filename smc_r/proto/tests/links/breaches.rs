@@ -11,7 +11,10 @@ use smc_proto::{
         PeerTable,
         Role, //
     },
-    handshake::LinkResult,
+    handshake::{
+        Failure,
+        LinkResult, //
+    },
     llc::{
         v2,
         AddLink,
@@ -964,8 +967,10 @@ fn a_first_contact_without_its_keys_fails() {
         let [Event::FirstContact(LinkResult::Failed(refusal))] = happened[..] else {
             panic!("{happened:?}");
         };
-        // It is too late for a Decline: TCP is reset.
+        // It is too late for a Decline: TCP is reset. That RDMA gets to the peer, CONFIRM LINK has shown.
         assert!(!refusal.may_decline);
+        let failure = Failure::LinkFailed(refusal.diagnosis);
+        assert_eq!(failure.trouble(flow.role(), true), None);
         assert!(flow.is_over());
         assert_eq!(said(&mut flow), []);
     }

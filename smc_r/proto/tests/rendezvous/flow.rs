@@ -15,6 +15,7 @@ use smc_proto::{
         Role, //
     },
     handshake::{
+        Failure,
         LinkRefusal,
         LinkResult, //
     },
@@ -580,8 +581,16 @@ fn server_whose_link_fails_late_must_not_decline() {
     server.flow.handle_link_failed(LINK, server.now);
     assert_eq!(
         server.events(),
-        [failed(Diagnosis::TIMEOUT_CONFIRM_LINK, false, false)]
+        [failed(Diagnosis::NO_ACTIVE_LINK, false, false)]
     );
+    blames_nobody(Diagnosis::NO_ACTIVE_LINK);
+}
+
+/// CONFIRM LINK came through: the peer's address is not remembered as one that RDMA does not get to.
+fn blames_nobody(reason: Diagnosis) {
+    for role in [Role::Client, Role::Server] {
+        assert_eq!(Failure::LinkFailed(reason).trouble(role, true), None);
+    }
 }
 
 #[test]
@@ -736,7 +745,8 @@ fn client_goes_on_without_add_link_if_its_reply_got_through() {
 
 #[test]
 fn client_may_decline_until_its_reply_got_through() {
-    for (delivered, may_decline) in [(false, true), (true, false)] {
+    let (timeout, lost) = (Diagnosis::TIMEOUT_CONFIRM_LINK, Diagnosis::NO_ACTIVE_LINK);
+    for (delivered, may_decline, reason) in [(false, true, timeout), (true, false, lost)] {
         let mut client = Engine::new(Role::Client);
         client.receive(Llc::ConfirmLink(client.peer_confirms()));
         client.sends();
@@ -746,10 +756,7 @@ fn client_may_decline_until_its_reply_got_through() {
                 .handle_sent(LINK, Note::ConfirmLinkReply, true, client.now);
         }
         client.flow.handle_link_failed(LINK, client.now);
-        assert_eq!(
-            client.events(),
-            [failed(Diagnosis::TIMEOUT_CONFIRM_LINK, may_decline, false)]
-        );
+        assert_eq!(client.events(), [failed(reason, may_decline, false)]);
     }
     let mut client = Engine::new(Role::Client);
     client.receive(Llc::ConfirmLink(client.peer_confirms()));
