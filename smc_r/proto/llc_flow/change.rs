@@ -667,6 +667,8 @@ impl Flow {
     /// Client: what our driver makes of the offer.
     fn answer_offer(&mut self, mut change: Change, end: Option<LinkEnd>, now: Time) {
         let peer = change.link.and_then(|link| self.peer_end(link));
+        // Our timer may be late as well as our driver: by then the server has given up.
+        let peer = peer.filter(|_| now < change.until);
         let (Some(own), Some(peer)) = (end, peer) else {
             return self.refuse_offer(change, end.is_some(), now);
         };

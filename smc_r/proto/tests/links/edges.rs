@@ -340,6 +340,26 @@ fn a_late_answer_meets_nobody() {
     }
 }
 
+/// One that comes when the server has given up is a no, even if our timer is as late as our driver. A server of Linux
+/// waits 2 s.
+#[test]
+fn an_answer_behind_its_time_is_a_no() {
+    for v2 in [false, true] {
+        for (ms, late) in [(1_000, false), (1_001, true), (2_500, true)] {
+            let mut client = Client::new(v2);
+            let attempt = client.offer(SECOND, key(21));
+            client.sends();
+            assert!(client.flow.link_made(attempt, Some(end(2)), at(ms)));
+            let answer = client.flow.poll_send_with(&OwnTable::EMPTY).unwrap();
+            assert_eq!(answer.message[0], kind(v2, 0x02));
+            let refused = answer.message[3] & 0x40 != 0;
+            assert_eq!(refused, late, "{ms}");
+            let gone = client.events().contains(&Event::LinkGone(attempt.link()));
+            assert_eq!(gone, late, "{ms}");
+        }
+    }
+}
+
 /// ADD LINK finds no send slot: it comes again, with the keys that there are by then, and only as long as
 /// the link is wanted.
 #[test]
