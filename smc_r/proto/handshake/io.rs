@@ -200,10 +200,14 @@ impl Io {
     /// There is no link. True if the peer's Decline is awaited before anything is done about it.
     pub(super) fn link_failed(
         &mut self,
-        refusal: LinkRefusal,
+        mut refusal: LinkRefusal,
         timing: &HandshakeTiming,
         now: Time,
     ) -> bool {
+        if self.eof && refusal.diagnosis == Diagnosis::TIMEOUT_CONFIRM_LINK {
+            // A peer that has closed may have taken its queue pair along: that says nothing of the way to it.
+            refusal.diagnosis = Diagnosis::NO_ACTIVE_LINK;
+        }
         if self.eof || (refusal.may_decline && !refusal.peer_knows) {
             self.give_up(refusal);
             false

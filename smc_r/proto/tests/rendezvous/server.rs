@@ -542,6 +542,43 @@ fn s3_a_fin_means_nothing() {
     assert_eq!(host.actions(), [Todo::Do(Action::Established(peer(true)))]);
 }
 
+/// A client that closes takes its queue pair along: that says nothing of the way to it.
+#[test]
+fn s3_a_link_that_goes_with_its_client_is_not_held_against_it() {
+    let timeout = Diagnosis::TIMEOUT_CONFIRM_LINK;
+    for may_decline in [true, false] {
+        for (eof, reason) in [(false, timeout), (true, Diagnosis::NO_ACTIVE_LINK)] {
+            let mut host = s3();
+            if eof {
+                host.machine.handle_eof();
+            }
+            let failed = LinkResult::Failed(LinkRefusal {
+                diagnosis: timeout,
+                may_decline,
+                peer_knows: false,
+            });
+            host.machine.handle_link(failed, host.now).unwrap();
+            let trouble = if may_decline {
+                host.expect_decline(SERVER, reason).trouble(true)
+            } else {
+                if !eof {
+                    host.expire();
+                }
+                let failure = Failure::LinkFailed(reason);
+                host.expect_failure(failure);
+                failure.trouble(Role::Server, true)
+            };
+            assert_eq!(trouble.is_none(), eof);
+        }
+    }
+    // What the client has said is told as it is.
+    let mut host = s3();
+    host.machine.handle_eof();
+    let failed = LinkResult::Failed(refusal(true, false));
+    host.machine.handle_link(failed, host.now).unwrap();
+    host.expect_decline(SERVER, Diagnosis::EYE_CATCHER);
+}
+
 #[test]
 fn s3_the_link_fails_inside_the_window() {
     let mut host = s3();
