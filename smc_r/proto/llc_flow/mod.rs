@@ -122,7 +122,7 @@ const SENDS_MAX: usize = 24;
 const REPLIES_MAX: usize = MAX_LINKS + 2;
 
 /// Events that wait to be taken.
-const EVENTS_MAX: usize = 64;
+const EVENTS_MAX: usize = 48;
 
 /// Places for those that end the group, which nothing makes up for.
 const LAST_EVENTS: usize = 2;
