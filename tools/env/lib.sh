@@ -113,11 +113,21 @@ verify_own() {
 	verify "$dir" "$(own_key "$1")" && { [ "$2" = headers ] || grep -q ' vmlinuz$' "$dir/.stamp"; }
 }
 
-# debian_mirror: the archive the host uses, or nothing where it does not say.
+# debian_mirror: where Debian comes from: SMC_MIRROR, else the archive the host uses, or nothing where it does not say.
+# What apt calls Debian is; without the lists of that archive the address has to tell. A disk of the host is of no use.
 debian_mirror() {
+	if [ -n "${SMC_MIRROR:-}" ]; then
+		echo "$SMC_MIRROR"
+		return
+	fi
 	# shellcheck disable=SC2016 # the variables are apt's
-	apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 2>/dev/null |
-		grep -E '/debian/?$' | sort | uniq -c | sort -rn | awk 'NR == 1 { print $2 }'
+	{ apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Identifier: Packages' 2>/dev/null || true; } |
+		awk -F'|' '
+			$3 ~ /^(cdrom|file|copy):/ { next }
+			$1 == "Debian" && $2 == "Debian" || $1 == "" && $3 ~ "/debian/?$" {
+				if (++seen[$3] > most) { most = seen[$3]; best = $3 }
+			}
+			END { if (most) print best }'
 }
 
 # ca_bundle: the certificates this host trusts.
