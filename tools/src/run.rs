@@ -5,7 +5,8 @@
 use crate::sys;
 use clap::builder::ValueParser;
 use clap::Parser;
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -209,11 +210,52 @@ fn raise_limit(file: &str, size: Size) {
     }
 }
 
-/// Starts the program in place of this one. Comes back only on failure.
-pub fn exec(args: &Args) -> Error {
+/// Whether a process ignores SIGPIPE, by its file `status` in /proc.
+pub fn ignores_sigpipe(status: &str) -> bool {
+    const SIGPIPE: u32 = 13;
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (SIGPIPE - 1) & 1 == 1)
+}
+
+/// Starts the program in place of this one, where SIGPIPE is what it was for this one. Comes back only
+/// on failure.
+pub fn exec(args: &Args, sigpipe_ignored: bool) -> Error {
     match prepare(args) {
+        // The standard library ignores the signal itself, and makes it deadly again for other programs.
+        Ok((program, command)) if sigpipe_ignored => Error::Exec(program, exec_as_it_is(&command)),
         Ok((program, mut command)) => Error::Exec(program, command.exec()),
         Err(error) => error,
+    }
+}
+
+/// Like `command.exec()`, but leaves signals alone.
+fn exec_as_it_is(command: &Command) -> io::Error {
+    let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => environment.insert(name.into(), value.into()),
+            None => environment.remove(name),
+        };
+    }
+    let environment: Vec<_> = environment
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let line = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            CString::new(line).ok()
+        })
+        .collect();
+    let words: Result<Vec<_>, _> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| CString::new(word.as_bytes()))
+        .collect();
+    match words {
+        Ok(words) => match nix::unistd::execvpe(&words[0], &words, &environment) {
+            Ok(never) => match never {},
+            Err(error) => error.into(),
+        },
+        Err(error) => error.into(),
     }
 }
 

@@ -3,8 +3,23 @@
 //! Runs a program with SMC sockets in place of its TCP sockets.
 
 use clap::Parser;
-use smc_tools::run::{exec, Args, EXIT_FAILURE};
+use smc_tools::run::{exec, ignores_sigpipe, Args, EXIT_FAILURE};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether SIGPIPE was ignored when the program came to run.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before `main`, and so before the standard library ignores SIGPIPE itself.
+extern "C" fn look() {
+    let ignored = std::fs::read_to_string("/proc/self/status");
+    let ignored = ignored.is_ok_and(|status| ignores_sigpipe(&status));
+    SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+#[used]
+#[link_section = ".init_array"]
+static LOOK: extern "C" fn() = look;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -15,7 +30,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { EXIT_FAILURE } else { 0 });
         }
     };
-    let error = exec(&args);
+    let error = exec(&args, SIGPIPE_IGNORED.load(Ordering::Relaxed));
     eprintln!("smc_run: {error}");
     ExitCode::from(error.exit_code())
 }

@@ -7,6 +7,7 @@
 
 mod compat;
 mod fake;
+mod run;
 mod smcctl;
 mod terminal;
 
