@@ -56,7 +56,7 @@ fn parse(line: &str) -> Result<Option<Action>, String> {
             let name = name.strip_prefix("net.smc.").unwrap_or(name);
             if !name
                 .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
             {
                 return Err(format!("`{name}` is no name of a setting in net.smc"));
             }
@@ -281,6 +281,22 @@ mod tests {
             "sysctl net.ipv4.ip_forward 1",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// By the names that the module has.
+    #[test]
+    fn all_settings_are_known() {
+        let source = include_str!("../../../smc_r/netns.rs");
+        let names = source.split("Knob::").skip(1).filter_map(|knob| {
+            let (_, name) = knob.split_once("(c\"")?;
+            name.split('"').next()
+        });
+        let names: Vec<_> = names.collect();
+        assert!(names.len() >= 16 && names.contains(&"smcr_v1_gids"));
+        for name in names {
+            let line = format!("sysctl net.smc.{name} 1");
+            assert!(parse(&line).is_ok_and(|action| action.is_some()), "{line}");
         }
     }
 
