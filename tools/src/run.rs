@@ -8,7 +8,7 @@ use clap::Parser;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,6 @@ pub struct Args {
         required = true,
         num_args = 1..,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "PROGRAM [ARGS]"
     )]
     pub command: Vec<OsString>,
@@ -197,6 +196,11 @@ fn preload_value(library: &Path, present: Option<&OsStr>) -> Result<OsString, Er
     Ok(value)
 }
 
+/// Says something on standard error, if there is one: the program runs anyway.
+pub fn say(message: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "smc_run: {message}");
+}
+
 /// Raises a limit of the kernel for socket buffers, if it is lower than the size wanted.
 fn raise_limit(file: &str, size: Size) {
     let present = std::fs::read_to_string(file);
@@ -205,7 +209,7 @@ fn raise_limit(file: &str, size: Size) {
         .and_then(|text| text.trim().parse::<i32>().ok());
     if present.is_some_and(|limit| limit < size.0) {
         if let Err(error) = std::fs::write(file, size.0.to_string()) {
-            eprintln!("smc_run: cannot raise {file} to {}: {error}", size.0);
+            say(format_args!("cannot raise {file} to {}: {error}", size.0));
         }
     }
 }
@@ -274,8 +278,8 @@ fn prepare(args: &Args) -> Result<(OsString, Command), Error> {
         if args.require {
             return Err(Error::NoSmc(error));
         }
-        eprintln!("smc_run: SMC is not available, TCP is used: {error}");
-        eprintln!("smc_run: {}", sys::NO_SMC_HINT);
+        say(format_args!("SMC is not available, TCP is used: {error}"));
+        say(format_args!("{}", sys::NO_SMC_HINT));
     }
 
     let present = std::env::var_os("LD_PRELOAD");
@@ -316,6 +320,40 @@ mod tests {
         assert_eq!(args.receive_buffer, Some(Size(65536)));
         assert_eq!(args.transmit_buffer, Some(Size(1 << 20)));
         assert_eq!(args.command, ["iperf3", "-d", "--", "-r", "x"]);
+    }
+
+    #[test]
+    fn values_may_be_attached() {
+        for words in [
+            &["-r64K", "-t1M", "prog", "-r", "x"][..],
+            &["-r64K", "-t=1M", "--", "prog", "-r", "x"],
+            &["-r=64K", "--transmit-buffer=1M", "prog", "-r", "x"],
+        ] {
+            let args = parse(words).unwrap();
+            assert_eq!(args.receive_buffer, Some(Size(65536)), "{words:?}");
+            assert_eq!(args.transmit_buffer, Some(Size(1 << 20)), "{words:?}");
+            assert_eq!(args.command, ["prog", "-r", "x"], "{words:?}");
+        }
+        let args = parse(&["-dr64K", "prog", "--", "-d", "--require"]).unwrap();
+        assert!(args.debug && !args.require);
+        assert_eq!(args.receive_buffer, Some(Size(65536)));
+        assert_eq!(args.command, ["prog", "--", "-d", "--require"]);
+    }
+
+    #[test]
+    fn unknown_options_are_no_programs() {
+        for words in [
+            &["--requre", "prog"][..],
+            &["-x", "prog"],
+            &["-d5", "prog"],
+            &["-r", "-1", "prog"],
+            &["-r64X", "prog"],
+            &["--debug=1", "prog"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+        // After this word there are no options.
+        assert_eq!(parse(&["--", "-x", "-d"]).unwrap().command, ["-x", "-d"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Runs a program with SMC sockets in place of its TCP sockets.
 
 use clap::Parser;
-use smc_tools::run::{exec, ignores_sigpipe, Args, EXIT_FAILURE};
+use smc_tools::run::{exec, ignores_sigpipe, say, Args, EXIT_FAILURE};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +31,6 @@ fn main() -> ExitCode {
         }
     };
     let error = exec(&args, SIGPIPE_IGNORED.load(Ordering::Relaxed));
-    eprintln!("smc_run: {error}");
+    say(format_args!("{error}"));
     ExitCode::from(error.exit_code())
 }

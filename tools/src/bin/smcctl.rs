@@ -9,6 +9,7 @@ use clap::Parser;
 use smc_tools::compat::{pnet, smcr, ss};
 use smc_tools::ctl::{self, Cli, Failure, EXIT_FAILURE};
 use smc_tools::netlink::Kernel;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(EXIT_FAILURE),
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{name}: {failure}");
+            let _ = writeln!(std::io::stderr(), "{name}: {failure}");
             ExitCode::from(failure.exit_code())
         }
     }

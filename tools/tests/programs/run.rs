@@ -60,3 +60,25 @@ fn words_and_environment_with_sigpipe_ignored() {
     assert_eq!(code("/etc"), Some(126));
     assert_eq!(code("false"), Some(1));
 }
+
+/// Options that do not exist are not taken for a program.
+#[test]
+fn wrong_options_have_a_status_of_their_own() {
+    for words in ["--requre true", "-x true", "-r 64X true", ""] {
+        let output = shell(&format!("$smc_run {words}"));
+        assert_eq!(output.status.code(), Some(125), "{words}");
+    }
+    assert_eq!(
+        text(&shell("$smc_run -r1 echo -r1 -x -- -d")),
+        "-r1 -x -- -d\n"
+    );
+}
+
+/// What cannot be said is not said.
+#[test]
+fn standard_error_may_be_full() {
+    assert_eq!(text(&shell("$smc_run echo done 2>/dev/full")), "done\n");
+    let code = |script: &str| shell(script).status.code();
+    assert_eq!(code("$smc_run nonexistent-program 2>/dev/full"), Some(127));
+    assert_eq!(code("$smc_run --nonsense 2>/dev/full"), Some(125));
+}
