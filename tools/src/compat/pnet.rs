@@ -7,6 +7,7 @@ use crate::model::system::PnetEntry;
 use crate::netlink::Source;
 use crate::uapi::{pnet, PNET_FAMILY};
 use clap::Parser;
+use std::io::{self, Write};
 
 const AFTER_HELP: &str = "\
 Without an option, all entries are shown. A line of an entry has the id, the
@@ -36,41 +37,61 @@ pub struct Cli {
         group = "action",
         requires = "what"
     )]
-    pub add: Option<String>,
+    pub add: Option<Option<String>>,
     /// Delete all entries of an id
     #[arg(short, long, value_name = "PNETID", group = "action")]
-    pub delete: Option<String>,
-    /// Show the entries of an id
+    pub delete: Option<Option<String>>,
+    /// Show the entries of an id, or all
     #[arg(short, long, value_name = "PNETID", group = "action")]
-    pub show: Option<String>,
+    pub show: Option<Option<String>>,
     /// Delete all entries
     #[arg(short, long, group = "action")]
     pub flush: bool,
     /// Network interface of the entry
-    #[arg(
-        short = 'I',
-        long,
-        value_name = "NAME",
-        requires = "add",
-        group = "what"
-    )]
+    #[arg(short = 'I', long, value_name = "NAME", group = "what")]
     pub interface: Option<String>,
     /// RDMA device of the entry
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "NAME",
-        requires = "add",
-        group = "what"
-    )]
+    #[arg(short = 'D', long, value_name = "NAME", group = "what")]
     pub ibdevice: Option<String>,
-    /// Port of the RDMA device, by default 1
-    #[arg(short = 'P', long, value_name = "PORT", requires = "ibdevice",
-          value_parser = clap::value_parser!(u8).range(1..=2))]
+    /// Port of the RDMA device, by default (or 0) 1
+    #[arg(short = 'P', long, value_name = "PORT",
+          value_parser = clap::value_parser!(u8).range(0..=2))]
     pub ibport: Option<u8>,
     /// Print JSON
     #[arg(short, long)]
     pub json: bool,
+    /// The id, which may stand anywhere
+    #[arg(value_name = "PNETID", requires = "action", conflicts_with = "flush")]
+    pub id: Option<String>,
+}
+
+impl Cli {
+    /// The id, behind the option or by itself.
+    fn id<'a>(&'a self, option: &'a Option<String>) -> Result<Option<&'a str>, Failure> {
+        match (option, &self.id) {
+            (Some(_), Some(other)) => Err(Failure::Value(format!("{other}: one id too many"))),
+            (one, other) => Ok(one.as_deref().or(other.as_deref())),
+        }
+    }
+
+    fn need_id<'a>(&'a self, option: &'a Option<String>) -> Result<&'a str, Failure> {
+        let id = self.id(option)?;
+        id.ok_or_else(|| Failure::Value("an id is needed".into()))
+    }
+
+    /// What was said and means nothing for entries that are not added.
+    fn say_what_is_ignored(&self) {
+        let port = self.ibport.map(|port| port.to_string());
+        for (what, value) in [
+            ("interface", &self.interface),
+            ("device", &self.ibdevice),
+            ("port", &port),
+        ] {
+            if let Some(value) = value {
+                let _ = writeln!(io::stderr(), "smc_pnet: {what} {value} is ignored");
+            }
+        }
+    }
 }
 
 fn entry_line(entry: &PnetEntry) -> String {
@@ -89,24 +110,28 @@ fn entry_line(entry: &PnetEntry) -> String {
 
 /// Carries out what the options say.
 pub fn run(cli: &Cli, source: &mut dyn Source, output: &mut Output<'_>) -> Result<(), Failure> {
-    let named = |id: &String| PnetEntry {
-        id: id.clone(),
+    let named = |id: &str| PnetEntry {
+        id: id.to_string(),
         ..PnetEntry::default()
     };
     let (command, attributes) = if let Some(id) = &cli.add {
         let entry = PnetEntry {
             interface: cli.interface.clone(),
             device: cli.ibdevice.clone(),
-            port: cli.ibport,
-            ..named(id)
+            port: cli.ibport.map(|port| port.max(1)),
+            ..named(cli.need_id(id)?)
         };
         (pnet::ADD, entry.attributes())
     } else if let Some(id) = &cli.delete {
+        let id = cli.need_id(id)?;
+        cli.say_what_is_ignored();
         (pnet::DEL, named(id).attributes())
     } else if cli.flush {
         (pnet::FLUSH, Vec::new())
     } else {
-        let entries = match &cli.show {
+        let id = cli.id(cli.show.as_ref().unwrap_or(&None))?;
+        cli.say_what_is_ignored();
+        let entries = match id {
             Some(id) => PnetEntry::read(source, id)?,
             None => PnetEntry::read_all(source)?,
         };

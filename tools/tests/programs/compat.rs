@@ -166,6 +166,14 @@ fn changes_send_the_right_bytes() {
         "smc_pnet -a net1 -I eth0 -D mlx5_0",
         "smc_pnet -d net1",
         "smc_pnet -f",
+        // The id by itself, and ports that mean nothing or the first one.
+        "smc_pnet -a -I eth0 net1",
+        "smc_pnet net1 --add -I eth0",
+        "smc_pnet -anet1 -I eth0 -P 1",
+        "smc_pnet --add=net1 -D mlx5_0 -P 0",
+        "smc_pnet net1 -d",
+        "smc_pnet -d -I eth0 net1",
+        "smc_pnet -f -I eth0",
         "smcr ueid add LAB-1",
         "smcr ueid del LAB-1",
         "smcr ueid flush",
@@ -179,6 +187,13 @@ fn changes_send_the_right_bytes() {
         (2, name().text(2, "eth0").text(3, "mlx5_0").u8(4, 1).0),
         (3, name().0),
         (4, vec![]),
+        (2, name().text(2, "eth0").0),
+        (2, name().text(2, "eth0").0),
+        (2, name().text(2, "eth0").0),
+        (2, name().text(3, "mlx5_0").u8(4, 1).0),
+        (3, name().0),
+        (3, name().0),
+        (4, vec![]),
     ];
     let sent: Vec<_> = fake
         .executed
@@ -188,20 +203,48 @@ fn changes_send_the_right_bytes() {
     for ((_, command, bytes), want) in sent.iter().zip(&want) {
         assert_eq!((command, bytes), (&want.0, &want.1));
     }
-    assert_eq!((sent.len(), fake.executed.len()), (5, 8));
+    assert_eq!((sent.len(), fake.executed.len()), (12, 15));
+}
+
+/// With and without an id, wherever it stands; what belongs to entries to be added is passed over.
+#[test]
+fn pnet_ids_are_shown() {
+    let show = |line: &str| run(line, None);
+    for line in ["--show", "-s", "-I eth0", "-s -I eth0 -P 1", "-P 0"] {
+        assert_eq!(
+            show("smc_pnet"),
+            show(&format!("smc_pnet {line}")),
+            "{line}"
+        );
+    }
+    for line in [
+        "--show net2",
+        "net2 -s",
+        "-snet2",
+        "--show=net2",
+        "-s net2 -I eth0 -D x",
+    ] {
+        let line = format!("smc_pnet {line}");
+        assert_eq!(show("smc_pnet -s net2"), show(&line), "{line}");
+    }
 }
 
 #[test]
 fn wrong_usage() {
+    for bad in ["-d", "-a -I eth0", "-d a b", "-s a b", "-a a -I eth0 b"] {
+        let answer = run_on(&mut Fake::default(), &format!("smc_pnet {bad}"), None);
+        assert!(matches!(answer, Err(Failure::Value(_))), "{bad}");
+    }
     for bad in [
         "smc_pnet -a net1",
-        "smc_pnet -I eth0",
         "smc_pnet -a net1 -P 1",
-        "smc_pnet -a net1 -I eth0 -P 1",
         "smc_pnet -a net1 -D rxe0 -P 3",
-        "smc_pnet -d",
+        "smc_pnet -a net1 -D rxe0 -P x",
         "smc_pnet -f -s net1",
+        "smc_pnet -f net1",
+        "smc_pnet -s -s",
         "smc_pnet something",
+        "smc_pnet something -I eth0",
     ] {
         assert!(
             pnet::Cli::try_parse_from(bad.split_whitespace()).is_err(),
