@@ -29,7 +29,10 @@ fn main() -> ExitCode {
     let (name, program) = match name {
         Some("smc_pnet") => ("smc_pnet", Program::SmcPnet(pnet::Cli::parse())),
         Some("smcss") => ("smcss", Program::Smcss(ss::Cli::parse())),
-        Some("smcr") => ("smcr", Program::Smcr(smcr::Cli::parse())),
+        Some("smcr") => {
+            let words = smcr::arguments(std::env::args_os());
+            ("smcr", Program::Smcr(smcr::Cli::parse_from(words)))
+        }
         _ => ("smcctl", Program::Smcctl(Cli::parse())),
     };
     match run(&program) {

@@ -10,9 +10,12 @@ use crate::model::system::SystemInfo;
 use crate::netlink::Source;
 use crate::uapi::{GroupType, LinkState, Role};
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 const AFTER_HELP: &str = "\
-Commands may be shortened. Exit status: 0 success, 1 failure, 2 wrong usage,
+Commands may be shortened, and `show` left out. Options in front may have one
+dash, as in -details. Exit status: 0 success, 1 failure, 2 wrong usage,
 3 SMC is not loaded, 4 not permitted";
 
 /// Show link groups, links, devices and counters of SMC-R, and set EIDs.
@@ -37,6 +40,46 @@ pub struct Cli {
     pub object: Object,
 }
 
+/// The words of a command line as clap knows them: long options have two dashes, also such as are in front with
+/// one, and be it by their first letters; and `help` among the last words asks for it, too.
+pub fn arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut object = false;
+    let mut before = OsString::new();
+    let mut changed = Vec::new();
+    for (place, word) in words.enumerate() {
+        let now = match word.to_str() {
+            Some(text) if place > 0 && !object => with_two_dashes(text),
+            Some("help") if object && !VALUES_FOLLOW.iter().any(|name| before == *name) => {
+                Some("--help")
+            }
+            _ => None,
+        };
+        let is_option = word.as_bytes().starts_with(b"-");
+        // The first word that is none, but not the name of the program.
+        object |= place > 0 && !is_option;
+        changed.push(now.map_or_else(|| word.clone(), OsString::from));
+        before = word;
+    }
+    changed
+}
+
+/// After these words a name is a name.
+const VALUES_FOLLOW: [&str; 5] = ["ibdev", "netdev", "type", "add", "del"];
+
+/// A long option with one dash; short ones, and several of them in one word, stay as they are.
+fn with_two_dashes(word: &str) -> Option<&'static str> {
+    let long = [
+        ("-details", "--details"),
+        ("-ddetails", "-dd"),
+        ("-absolute", "--absolute"),
+        ("-version", "--version"),
+        ("-help", "--help"),
+    ];
+    let fits = |name: &str| word.len() > 2 && word != "-dd" && name.starts_with(word);
+    let found = long.iter().find(|(name, _)| fits(name));
+    found.map(|(_, option)| *option)
+}
+
 /// What to show.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Object {
@@ -47,18 +90,24 @@ pub enum Object {
         action: Option<Show>,
     },
     /// Link groups
-    #[command(infer_subcommands = true)]
+    #[command(infer_subcommands = true, args_conflicts_with_subcommands = true)]
     Linkgroup {
         /// What to do with them
         #[command(subcommand)]
         action: Option<GroupAction>,
+        /// Those to show.
+        #[command(flatten)]
+        words: Words,
     },
     /// RDMA devices
-    #[command(infer_subcommands = true)]
+    #[command(infer_subcommands = true, args_conflicts_with_subcommands = true)]
     Device {
         /// What to do with them
         #[command(subcommand)]
         action: Option<DeviceAction>,
+        /// Those to show.
+        #[command(flatten)]
+        words: Words,
     },
     /// Counters
     #[command(infer_subcommands = true)]
@@ -385,15 +434,18 @@ pub fn run(cli: &Cli, source: &mut dyn Source, output: &mut Output<'_>) -> Resul
             let info = SystemInfo::read(source)?;
             return output.print(&info, info_text);
         }
-        Object::Linkgroup { action } => {
-            return run_groups(action.as_ref(), details, source, output)
+        Object::Linkgroup { action, words } => {
+            let all = GroupAction::Show(words.clone());
+            return run_groups(action.as_ref().unwrap_or(&all), details, source, output);
         }
-        Object::Device { action } => {
+        Object::Device { action, words } => {
             let mut devices = ctl::read_devices(source)?;
-            if let Some(DeviceAction::Show(words)) = action {
-                words.filter()?.keep_ports(&mut devices);
-                devices.retain(|device| !device.ports.is_empty());
-            }
+            let words = match action {
+                Some(DeviceAction::Show(words)) => words,
+                None => words,
+            };
+            words.filter()?.keep_ports(&mut devices);
+            devices.retain(|device| !device.ports.is_empty());
             return output.list("devices", &devices, |devices| {
                 devices_text(devices, details, width)
             });
@@ -414,14 +466,13 @@ pub fn run(cli: &Cli, source: &mut dyn Source, output: &mut Output<'_>) -> Resul
 }
 
 fn run_groups(
-    action: Option<&GroupAction>,
+    action: &GroupAction,
     details: bool,
     source: &mut dyn Source,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let width = output.width;
-    let all = GroupAction::Show(Words::default());
-    match action.unwrap_or(&all) {
+    match action {
         GroupAction::Show(words) => {
             let filter = words.filter()?;
             let mut groups = Group::read_all(source)?;

@@ -30,13 +30,13 @@ fn run_on(source: &mut Fake, line: &str, width: Option<u16>) -> Result<String, F
             source,
             &mut output,
         ),
-        _ => smcr::run(
-            &smcr::Cli::try_parse_from(words).unwrap(),
-            source,
-            &mut output,
-        ),
+        _ => smcr::run(&smcr_cli(line).unwrap(), source, &mut output),
     }?;
     Ok(String::from_utf8(bytes).unwrap())
+}
+
+fn smcr_cli(line: &str) -> Result<smcr::Cli, clap::Error> {
+    smcr::Cli::try_parse_from(smcr::arguments(line.split_whitespace().map(Into::into)))
 }
 
 fn run(line: &str, width: Option<u16>) -> String {
@@ -107,6 +107,61 @@ fn filters() {
     assert_eq!(count("smcr linkgroup show nothing"), 0);
 }
 
+/// What may be left out, and options as scripts spell them.
+#[test]
+fn other_spellings() {
+    let mut seen = 0;
+    for (one, other) in [
+        ("linkgroup all", "linkgroup show all"),
+        ("linkgroup 200", "linkgroup show 200"),
+        ("linkgroup ibdev rxe_eth0", "linkgroup show ibdev rxe_eth0"),
+        ("link netdev x", "linkgroup show netdev x"),
+        ("device all", "device show"),
+        ("device netdev eth0", "device show netdev eth0"),
+        ("dev ibdev mlx5_0", "device show ibdev mlx5_0"),
+        ("-details device", "-d device"),
+        ("-det device", "-d device"),
+        ("-ddetails linkgroup", "-dd linkgroup"),
+        ("-absolute stats", "-a stats"),
+        ("-ad stats json", "-a -d stats json"),
+        (
+            "-dd linkgroup link 200",
+            "--details linkgroup link-show 200",
+        ),
+    ] {
+        let [one, other] = [one, other].map(|words| run(&format!("smcr {words}"), None));
+        assert_eq!(one, other);
+        seen += one.len();
+    }
+    assert!(seen > 1000);
+    let kind = |line: &str| smcr_cli(line).unwrap_err().kind();
+    for line in ["-version", "-ver", "-v", "--version", "-details -version"] {
+        let kind = kind(&format!("smcr {line}"));
+        assert_eq!(kind, clap::error::ErrorKind::DisplayVersion, "{line}");
+    }
+    for line in [
+        "help",
+        "-help",
+        "linkgroup help",
+        "linkgroup show help",
+        "linkgroup all help",
+        "device help",
+        "device show help",
+        "info help",
+        "info show help",
+        "stats help",
+        "ueid help",
+    ] {
+        let kind = kind(&format!("smcr {line}"));
+        assert_eq!(kind, clap::error::ErrorKind::DisplayHelp, "{line}");
+    }
+    for line in ["-vdetails", "-x", "-detailsx", "-link linkgroup"] {
+        assert!(smcr_cli(&format!("smcr {line}")).is_err(), "{line}");
+    }
+    // Names are names.
+    assert_eq!(run("smcr device show ibdev help", None).lines().count(), 1);
+}
+
 /// The words of the originals.
 #[test]
 fn filters_by_keyword() {
@@ -149,7 +204,13 @@ fn filters_by_keyword() {
         "100 200",
         "ibdev a ibdev b",
     ] {
-        for what in ["linkgroup show", "linkgroup link-show", "device show"] {
+        for what in [
+            "linkgroup",
+            "linkgroup show",
+            "linkgroup link-show",
+            "device",
+            "device show",
+        ] {
             let line = format!("smcr {what} {bad}");
             let answer = run_on(&mut Fake::default(), &line, None);
             assert!(matches!(answer, Err(Failure::Value(_))), "{line}");
@@ -264,9 +325,6 @@ fn wrong_usage() {
         );
     }
     for bad in ["smcr", "smcr nothing", "smcr ueid add", "smcr stats reset"] {
-        assert!(
-            smcr::Cli::try_parse_from(bad.split_whitespace()).is_err(),
-            "{bad}"
-        );
+        assert!(smcr_cli(bad).is_err(), "{bad}");
     }
 }
