@@ -8,6 +8,8 @@
 use super::{Cli, Command, Failure, Output, PnetCommand, UeidCommand};
 use crate::ctl::own::RulesCommand;
 use crate::ctl::transparent::TransparentCommand;
+use crate::model::own::Rule;
+use crate::model::system::{self, PnetEntry};
 use crate::netlink::{Error, Source};
 use crate::sys;
 use crate::uapi::OWN_FAMILY;
@@ -97,12 +99,51 @@ fn flushes(command: &Command) -> bool {
     matches!(command, Command::Rules(RulesCommand::Flush))
 }
 
+/// Whether there is already what the command adds, in all its parts. (The kernel refuses with the same error what
+/// is only alike, such as another rule of the same number.)
+fn is_there(command: &Command, source: &mut dyn Source) -> Result<bool, Failure> {
+    Ok(match command {
+        Command::Pnet(PnetCommand::Add(args)) => {
+            let entries = PnetEntry::read_all(source)?;
+            let id = args.id.trim().to_ascii_uppercase();
+            let mut of_id = entries.iter().filter(|entry| entry.id == id);
+            let interface = args.interface.as_ref();
+            let device = args.device.as_ref();
+            let port = Some(args.port.unwrap_or(1));
+            // What is added with both may be shown as two.
+            interface.is_none_or(|_| of_id.clone().any(|it| it.interface.as_ref() == interface))
+                && device
+                    .is_none_or(|_| of_id.any(|it| it.device.as_ref() == device && it.port == port))
+        }
+        Command::Ueid(UeidCommand::Add { eid }) => system::ueids(source)?.contains(eid),
+        Command::Rules(RulesCommand::Add(args)) => {
+            let mut wanted = args.rule()?;
+            let any_number = wanted.number == 0;
+            Rule::read_all(source)?.iter().any(|rule| {
+                if any_number {
+                    wanted.number = rule.number;
+                }
+                *rule == wanted
+            })
+        }
+        _ => false,
+    })
+}
+
+/// Whether it adds a rule without a number, of which the kernel takes any number.
+fn adds_at_the_end(command: &Command) -> bool {
+    matches!(command, Command::Rules(RulesCommand::Add(args)) if args.number.is_none())
+}
+
 fn carry_out(action: &Action, folder: &Path, source: &mut dyn Source) -> Result<(), String> {
     match action {
         Action::Sysctl(name, value) => {
             fs::write(folder.join(name), value).map_err(|error| format!("net.smc.{name}: {error}"))
         }
         Action::Command(command) => {
+            if adds_at_the_end(command) && is_there(command, source).unwrap_or(false) {
+                return Ok(());
+            }
             // The numbers of rules are of no interest.
             let mut output = Output {
                 writer: &mut std::io::sink(),
@@ -111,8 +152,12 @@ fn carry_out(action: &Action, folder: &Path, source: &mut dyn Source) -> Result<
                 json: false,
             };
             match super::run(command, source, &mut output) {
-                // Somebody did it before.
-                Err(Failure::Refused(Error::Kernel(sys::EEXIST, _), _)) => Ok(()),
+                // Somebody did it before, unless it is something else that is in the way.
+                Err(Failure::Refused(Error::Kernel(sys::EEXIST, _), _))
+                    if is_there(command, source).unwrap_or(false) =>
+                {
+                    Ok(())
+                }
                 // The kernel's own module has none: so there are none left.
                 Err(Failure::Netlink(Error::NoFamily(OWN_FAMILY))) if flushes(command) => Ok(()),
                 Err(failure) => Err(failure.to_string()),

@@ -128,7 +128,7 @@ fn cgroup(text: &str) -> Result<u64, Failure> {
 }
 
 impl RuleArgs {
-    fn rule(&self) -> Result<Rule, Failure> {
+    pub(super) fn rule(&self) -> Result<Rule, Failure> {
         Ok(Rule {
             number: self.number.unwrap_or_default(),
             allow: self.action == Action::Allow,

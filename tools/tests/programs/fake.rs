@@ -15,7 +15,7 @@ pub(crate) type Damage = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
 pub(crate) struct Fake {
     /// What came with `execute`.
     pub(crate) executed: Vec<(&'static str, u8, Vec<u8>)>,
-    /// What `execute` refuses, with the error number.
+    /// What `execute` and `query` refuse, with the error number.
     pub(crate) refused: Vec<(&'static str, u8, i32)>,
     /// Applied to each message of an answer.
     pub(crate) damage: Option<Damage>,
@@ -418,6 +418,10 @@ impl Source for Fake {
         bytes: &[u8],
     ) -> Result<Vec<Message>, Error> {
         self.executed.push((family, number, bytes.to_vec()));
+        let mut refused = self.refused.iter();
+        if let Some((_, _, errno)) = refused.find(|it| (it.0, it.1) == (family, number)) {
+            return Err(Error::Kernel(*errno, None));
+        }
         match (family, number) {
             (OWN_FAMILY, own::INFO_GET) => Ok(vec![new().text(1, "0.1.0").u64(3, 1).message(1)]),
             (PNET_FAMILY, pnet::GET) => self.dump(family, number),

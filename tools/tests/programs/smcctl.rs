@@ -351,11 +351,62 @@ fn settings_of_a_file() {
     assert!(run_on(&mut Fake::default(), &words, None).is_err());
 }
 
+/// What exists is not added again; what is in the way is not taken for it.
+#[test]
+fn settings_that_exist() {
+    let file = std::env::temp_dir().join(format!("smcctl-apply-exist-{}", std::process::id()));
+    let apply = |line: &str| {
+        // Who adds a rule through it asks, and is refused as well.
+        let mut fake = Fake {
+            refused: vec![
+                (GEN_FAMILY, 10, 17),
+                (PNET_FAMILY, 2, 17),
+                (OWN_FAMILY, 4, 17),
+            ],
+            ..Fake::default()
+        };
+        std::fs::write(&file, line).unwrap();
+        let words = format!("apply {}", file.display());
+        let (_, good) = outcome(&mut fake, &words, None).unwrap();
+        (good, fake.executed.len())
+    };
+    for line in [
+        "ueid add LAB-EID-1",
+        "pnet add NET1 --interface eth0",
+        "pnet add net2 --device mlx5_0 --port 2",
+        "rules add deny -n 1 --side server --peer 192.0.2.2/24 --port 80-90 --cgroup 4711",
+        "rules add allow -n 9",
+    ] {
+        assert_eq!(apply(line), (true, 1), "{line}");
+    }
+    for line in [
+        "ueid add LAB-EID-2",
+        "pnet add NET2 --interface eth0",
+        "pnet add NET1 --interface eth1",
+        "pnet add net2 --device mlx5_0",
+        "pnet add net1 --interface eth0 --device mlx5_0",
+        "rules add deny -n 1",
+        "rules add deny -n 9",
+        "rules add allow -n 1",
+        "rules add deny",
+    ] {
+        assert_eq!(apply(line), (false, 1), "{line}");
+    }
+    // The kernel is not even asked: it would add another one.
+    for line in [
+        "rules add allow",
+        "rules add deny --side server --peer 192.0.2.2/24 --port 80-90 --cgroup 4711",
+    ] {
+        assert_eq!(apply(line), (true, 0), "{line}");
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
 /// Each line with what became of it: carried out, there already, refused.
 #[test]
 fn settings_of_a_file_as_json() {
     let file = std::env::temp_dir().join(format!("smcctl-apply-json-{}", std::process::id()));
-    let lines = "# all\npnet flush\n\nueid add LAB-1   # there already\n  pnet add net1 -i eth0\nrules flush\n";
+    let lines = "# all\npnet flush\n\nueid add LAB-EID-1   # there already\n  pnet add net1 -i eth0\nrules flush\n";
     std::fs::write(&file, lines).unwrap();
     let words = format!("apply {}", file.display());
     let mut fake = Fake {
