@@ -19,6 +19,7 @@ Exit status: 0 success, 1 failure, 2 wrong usage, 3 smc_diag is not loaded";
 /// Show SMC sockets.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "smcss", version, after_help = AFTER_HELP, disable_version_flag = true)]
+#[command(args_override_self = true)]
 pub struct Cli {
     /// Print version
     #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
@@ -55,6 +56,7 @@ pub struct Cli {
 const ADDRESS_WIDTH: usize = 23;
 
 const INIT: State = State(2);
+const CLOSED: State = State(7);
 const LISTEN: State = State(10);
 
 impl Cli {
@@ -69,9 +71,6 @@ impl Cli {
     }
 
     fn address(&self, address: SocketAddr) -> String {
-        if address.port() == 0 && address.ip().is_unspecified() {
-            return String::new();
-        }
         let text = format!("{}:{}", address.ip(), address.port());
         let count = text.chars().count();
         if self.wide || count <= ADDRESS_WIDTH {
@@ -112,16 +111,23 @@ impl Cli {
         if socket.state != INIT {
             text += &format!(" {:<23}", self.address(socket.local));
         }
-        // Nothing else is decided before there is a connection.
+        // Nothing else is decided before there is a connection, or when it is over.
         if socket.state != INIT && socket.state != LISTEN {
             let peer = self.address(socket.peer);
-            text += &format!(" {peer:<23} {:04x} {:<4}", socket.ifindex, mode(socket));
-            text += &self.details(socket);
+            text += &format!(" {peer:<23} {:04x}", socket.ifindex);
+            if socket.state != CLOSED {
+                text += &format!(" {:<4}", mode(socket));
+                text += &self.details(socket);
+            }
         }
         text.trim_end().to_string() + "\n"
     }
 
     fn details(&self, socket: &SocketInfo) -> String {
+        // Behind the mode of TCP is the reason for it, and no more.
+        if socket.mode == Mode(1) {
+            return String::new();
+        }
         let shut = self.debug.then(|| shut(socket));
         let connection = socket.connection.as_ref().filter(|_| self.debug);
         let link = socket.link.as_ref().filter(|_| self.smcr);

@@ -91,13 +91,22 @@ fn modes_stand_where_scripts_look() {
         .collect();
     assert_eq!(rows[0][6], "SMCR");
     assert_eq!(rows[1][6..], ["TCP", "0x05000000/0x03030008"]);
+    // What was never connected has addresses, what is closed no mode.
+    assert_eq!(rows[3][3..], ["0.0.0.0:0", "0.0.0.0:0", "0000"]);
+    // Where there is no connection over SMC, nothing is said of it.
+    let debug = run("smcss -d -d", None);
+    let lines: Vec<_> = debug.lines().zip(text.lines()).skip(1).collect();
+    assert_ne!(lines[0].0, lines[0].1);
+    assert_eq!(lines[1].0, lines[1].1);
+    assert_eq!(lines[3].0, lines[3].1);
 }
 
 #[test]
 fn filters() {
     let count = |line: &str| run(line, None).lines().count() - 1;
-    assert_eq!(count("smcss -a"), 5);
-    assert_eq!(count("smcss"), 3);
+    assert_eq!(count("smcss -a"), 6);
+    assert_eq!(count("smcss -a -a --all"), 6);
+    assert_eq!(count("smcss"), 4);
     assert_eq!(count("smcss -l"), 1);
     assert_eq!(count("smcss -R"), 1);
     assert_eq!(count("smcss -D"), 1);

@@ -336,7 +336,8 @@ pub(crate) fn sockets() -> Vec<Vec<u8>> {
         socket(10, 0, (80, 0), new().u8(3, 0).u64(5, 0)),
         socket(1, 0, (80, 40000), smc),
         v6,
-        socket(7, 2, (81, 40001), smcd),
+        socket(21, 2, (81, 40001), smcd),
+        socket(7, 1, (0, 0), new().u8(3, 3).u64(5, 0)),
         socket(2, 0, (0, 0), new().u8(3, 0).u64(5, 0)),
     ]
 }

@@ -107,9 +107,9 @@ fn filters() {
         let value: serde_json::Value = serde_json::from_str(&run(args, None)).unwrap();
         value["sockets"].as_array().unwrap().len()
     };
-    assert_eq!(count("-j sockets"), 5);
+    assert_eq!(count("-j sockets"), 6);
     assert_eq!(count("-j sockets --listening"), 1);
-    assert_eq!(count("-j sockets --connected"), 2);
+    assert_eq!(count("-j sockets --connected"), 3);
     assert_eq!(count("-j sockets --connected --mode tcp"), 1);
     assert_eq!(count("-j sockets --mode smcd"), 1);
 }
