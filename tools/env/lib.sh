@@ -153,12 +153,29 @@ native_host() {
 	[ -d /usr/lib/rustlib/src ] || [ -d "$(/usr/bin/rustc --print sysroot)/lib/rustlib/src" ]
 }
 
-# in_env CMD...: runs a command where the tool chain is.
+# The distribution's tools, not those of the user.
+system_path=/usr/bin:/bin:/usr/sbin:/sbin
+
+# host_has CMD...: does this machine have the command, and what else it needs: programs and files, named by needs=?
+host_has() {
+	local it PATH=$system_path:$PATH
+	while [ "$1" = env ] || [[ $1 == *=* ]]; do
+		shift
+	done
+	for it in "$1" ${needs:-}; do
+		command -v "$it" >/dev/null || [ -f "$it" ] || return 1
+	done
+}
+
+# in_env CMD...: runs a command where the tool chain is. A machine may be able to build modules and yet lack what else
+# is needed: that runs in the root file system then.
 in_env() {
 	if native_host; then
-		# The distribution's tools, not those of the user.
-		PATH=/usr/bin:/bin:/usr/sbin:/sbin:$PATH "$@"
-	else
-		"$env_dir/enter" -- "$@"
+		if host_has "$@"; then
+			PATH=$system_path:$PATH "$@"
+			return
+		fi
+		"$env_dir/make-rootfs" || return
 	fi
+	"$env_dir/enter" -- "$@"
 }
