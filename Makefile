@@ -21,10 +21,10 @@ kernel: ## build a kernel of our own to test on (NAME=debug, kasan, kcsan, bench
 	@tools/env/build-kernel "$(NAME)"
 
 install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)
-	@tools/env/install $(PREFIX)
+	@tools/env/install "$(PREFIX)"
 
 uninstall: ## remove what install put there
-	@tools/env/install --remove $(PREFIX)
+	@tools/env/install --remove "$(PREFIX)"
 
 deb: tools ## Debian packages of the tools and of the modules' sources, into build/deb/
 	@tools/env/deb

@@ -17,6 +17,14 @@ die() {
 	exit 1
 }
 
+# Kbuild takes no such folders, nor do mounts of overlays.
+case $SMC_CACHE$top_dir in
+*[[:space:]:]*)
+	die "the names of neither the cache nor the checkout may have blanks or colons: $SMC_CACHE, $top_dir" \
+		"set SMC_CACHE to another folder, or move the checkout"
+	;;
+esac
+
 need_root() {
 	[ "$(id -u)" -eq 0 ] && return
 	die "$1 needs root: it makes a Debian root file system and runs programs inside it" \
