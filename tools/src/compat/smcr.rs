@@ -298,6 +298,14 @@ fn link_state(state: LinkState) -> String {
     }
 }
 
+/// A number in hexadecimal digits, but for none.
+fn vlan(id: u8) -> String {
+    if id == 0 {
+        return "0".into();
+    }
+    format!("{id:#x}")
+}
+
 /// A word for every column in front: scripts count them.
 fn interface(name: Option<&String>) -> String {
     name.map_or_else(|| "n/a".to_string(), String::clone)
@@ -323,7 +331,7 @@ fn groups_text(groups: &[Group], details: bool, width: Option<u16>) -> String {
             group.id.clone(),
             role(group.role),
             kind(group.kind),
-            group.vlan_id.to_string(),
+            vlan(group.vlan_id),
             group.connections.to_string(),
             or_empty(group.pnet_id.as_ref()),
         ];
@@ -419,11 +427,17 @@ fn devices_text(devices: &[Device], details: bool, width: Option<u16>) -> String
 
 fn info_text(info: &SystemInfo) -> String {
     let versions = if info.smcr_v2 { "v1 v2" } else { "v1" };
-    table::pairs(&[
-        ("SMC Version", format!("{}.{}", info.version, info.release)),
-        ("SMC Hostname", info.host.clone().unwrap_or_default()),
-        ("SMC-R Features", versions.into()),
-    ])
+    let version = format!("{}.{}", info.version, info.release);
+    let host = info.host.as_deref().unwrap_or("n/a");
+    let rows = [
+        ("SMC Version:", version.as_str()),
+        ("SMC Hostname:", host),
+        ("SMC-R Features:", versions),
+    ];
+    // Scripts look for what is behind the colon.
+    rows.iter()
+        .map(|(name, value)| format!("{name:<18}{value}\n"))
+        .collect()
 }
 
 /// Carries out what the words say.

@@ -67,7 +67,7 @@ pub(crate) fn group(id: u32, v2: bool) -> Message {
         .u8(2, u8::from(v2))
         .u8(3, 1)
         .text(4, if v2 { "" } else { "NET1" })
-        .u8(5, 0)
+        .u8(5, if v2 { 26 } else { 0 })
         .u32(6, 17)
         .u64(9, 1)
         .u8(11, 0)
