@@ -334,25 +334,69 @@ impl Address {
 pub struct Interface {
     /// Its name.
     pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// Largest packet, in bytes.
+    pub mtu: Option<u32>,
     /// The VLAN that it is for.
     pub vlan: Option<u16>,
+    /// The interface that it stands on, such as the card of a VLAN.
+    pub lower: Option<u32>,
+    /// The interface that stands on it and others, such as a bond.
+    pub master: Option<u32>,
 }
+
+/// Kinds of interfaces that stand on the one which they name as their link. Others name one as well, such as a pair of
+/// virtual cards each other.
+const UPPER_KINDS: [&str; 7] = [
+    "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec", "vxlan",
+];
 
 impl Interface {
     fn decode(payload: &[u8]) -> Result<Self, Malformed> {
-        let (_, attributes) = payload
+        let (head, attributes) = payload
             .split_first_chunk::<IFINFOMSG_LEN>()
             .ok_or_else(|| Malformed("interface is too short".into()))?;
+        let [_, _, _, _, index @ .., _, _, _, _, _, _, _, _] = *head;
         let attrs = crate::attr::Attrs::parse(attributes)?;
         let info = attrs.nest(IFLA_LINKINFO)?.unwrap_or_default();
-        let vlan = match info.text(IFLA_INFO_KIND).as_deref() {
-            Some("vlan") => info.nest(IFLA_INFO_DATA)?,
+        let kind = info.text(IFLA_INFO_KIND).unwrap_or_default();
+        let vlan = match kind.as_str() {
+            "vlan" => info.nest(IFLA_INFO_DATA)?,
             _ => None,
         };
+        // The number may be one of another network namespace.
+        let is_here = attrs.bytes(IFLA_LINK_NETNSID).is_none();
+        let is_upper = is_here && UPPER_KINDS.contains(&kind.as_str());
         Ok(Self {
             name: attrs.text(IFLA_IFNAME).unwrap_or_default(),
+            index: u32::from_ne_bytes(index),
+            mtu: attrs.u32(IFLA_MTU)?,
             vlan: vlan.map_or(Ok(None), |vlan| vlan.u16(IFLA_VLAN_ID))?,
+            lower: attrs.u32(IFLA_LINK)?.filter(|_| is_upper),
+            master: attrs.u32(IFLA_MASTER)?,
         })
+    }
+
+    /// Whether it stands on the other one.
+    fn is_on(&self, other: &Self) -> bool {
+        self.lower == Some(other.index) || other.master == Some(self.index)
+    }
+
+    /// An interface and those that it stands on, by their names, each before what is below it.
+    pub fn with_lowers(name: &str, all: &[Self]) -> Vec<String> {
+        let mut found = vec![name.to_string()];
+        let mut place = 0;
+        while let Some(name) = found.get(place) {
+            let upper = all.iter().find(|one| one.name == *name);
+            for lower in all {
+                if upper.is_some_and(|upper| upper.is_on(lower)) && !found.contains(&lower.name) {
+                    found.push(lower.name.clone());
+                }
+            }
+            place += 1;
+        }
+        found
     }
 }
 
@@ -374,7 +418,11 @@ pub fn ip_bytes(address: IpAddr) -> Vec<u8> {
 const RTM_GETLINK: u16 = 18;
 const IFINFOMSG_LEN: usize = 16;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_VLAN_ID: u16 = 1;
@@ -861,6 +909,56 @@ mod tests {
         assert_eq!(
             (interface.name.as_str(), interface.vlan),
             ("eth0.5", Some(5))
+        );
+    }
+
+    /// An interface of a kind, with numbers as attributes.
+    fn interface(name: &str, index: u32, kind: &str, numbers: &[(u16, u32)]) -> Interface {
+        let (mut info, mut bytes) = (vec![], vec![0; IFINFOMSG_LEN]);
+        bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+        push_attribute(&mut info, IFLA_INFO_KIND, kind.as_bytes());
+        push_attribute(&mut bytes, IFLA_IFNAME, name.as_bytes());
+        push_attribute(&mut bytes, IFLA_LINKINFO, &info);
+        for (attribute, number) in numbers {
+            push_attribute(&mut bytes, *attribute, &number.to_ne_bytes());
+        }
+        Interface::decode(&bytes).unwrap()
+    }
+
+    /// As the kernel tells, not sysfs, which may be that of another network namespace.
+    #[test]
+    fn what_interfaces_stand_on() {
+        let all = [
+            interface("eth0", 2, "", &[(IFLA_MTU, 9000), (IFLA_MASTER, 4)]),
+            interface("eth1", 3, "", &[(IFLA_MASTER, 4)]),
+            interface("bond0", 4, "bond", &[]),
+            interface("bond0.5", 5, "vlan", &[(IFLA_LINK, 4)]),
+            // A pair of virtual cards, and a VLAN whose card is elsewhere.
+            interface("va", 6, "veth", &[(IFLA_LINK, 7)]),
+            interface("vb", 7, "veth", &[(IFLA_LINK, 6)]),
+            interface(
+                "far.5",
+                8,
+                "vlan",
+                &[(IFLA_LINK, 2), (IFLA_LINK_NETNSID, 1)],
+            ),
+            interface("odd", 9, "vlan", &[(IFLA_LINK, 9), (IFLA_MASTER, 9)]),
+        ];
+        for names in [
+            &["eth0"][..],
+            &["bond0", "eth0", "eth1"],
+            &["bond0.5", "bond0", "eth0", "eth1"],
+            &["va"],
+            &["vb"],
+            &["far.5"],
+            &["odd"],
+            &["unknown"],
+        ] {
+            assert_eq!(Interface::with_lowers(names[0], &all), names);
+        }
+        assert_eq!(
+            (all[0].index, all[0].mtu, all[1].mtu),
+            (2, Some(9000), None)
         );
     }
 }

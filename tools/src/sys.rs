@@ -7,7 +7,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::fs;
 use std::io;
 use std::net::Ipv6Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Address family of SMC sockets.
 pub const AF_SMC: i32 = 43;
@@ -83,11 +83,15 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Largest packet of an interface, in bytes.
-pub fn mtu(interface: &str) -> Option<u32> {
-    line(&Path::new("/sys/class/net").join(interface).join("mtu"))?
-        .parse()
-        .ok()
+/// Where a program of administrators is: in the folders of `PATH`, or else in those that `PATH` of others may lack. A
+/// program that is nowhere keeps its name.
+pub fn admin_program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let mut found = folders.map(|folder| folder.join(name));
+    found
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| name.into())
 }
 
 /// A number among the settings of the module; that of this network namespace.
@@ -95,24 +99,6 @@ pub fn setting(name: &str) -> Option<u32> {
     line(&Path::new("/proc/sys/net/smc").join(name))?
         .parse()
         .ok()
-}
-
-/// An interface and those that it stands on, such as the card of a VLAN, each before what is below it.
-pub fn with_lowers(interface: &str) -> Vec<String> {
-    const MAX: usize = 64;
-    let mut found = vec![interface.to_string()];
-    let mut place = 0;
-    while let Some(name) = found.get(place).cloned() {
-        for entry in names(&Path::new("/sys/class/net").join(name)) {
-            if let Some(lower) = entry.strip_prefix("lower_") {
-                if found.len() < MAX && !found.iter().any(|name| name == lower) {
-                    found.push(lower.to_string());
-                }
-            }
-        }
-        place += 1;
-    }
-    found
 }
 
 /// A GID of a port.
@@ -165,4 +151,20 @@ pub fn available_memory() -> Option<u64> {
         .parse::<u64>()
         .ok()?
         .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_administrators() {
+        // One that each system has somewhere, and one that none has.
+        let shell = admin_program("sh");
+        assert!(shell.is_absolute() && shell.is_file());
+        assert_eq!(
+            admin_program("no-such-program"),
+            Path::new("no-such-program")
+        );
+    }
 }

@@ -12,7 +12,7 @@ use crate::model::group::Group;
 use crate::model::own;
 use crate::model::socket::SocketInfo;
 use crate::model::system::SystemInfo;
-use crate::netlink::{Error, Source};
+use crate::netlink::{Error, Interface, Source};
 use crate::sys;
 use std::process::Command;
 
@@ -67,7 +67,7 @@ fn steps(source: &mut dyn Source) -> Result<Vec<Step>, Error> {
             .advise("load it with `modprobe smc_diag`, to see sockets"),
     });
     let devices = read_devices(source)?;
-    steps.extend(device_steps(&devices));
+    steps.extend(device_steps(&devices, &source.interfaces()?));
     // Hardware keeps RoCE packets away from the firewall of the host.
     if devices.iter().any(|device| device.pci.is_none()) {
         steps.push(firewall());
@@ -77,7 +77,7 @@ fn steps(source: &mut dyn Source) -> Result<Vec<Step>, Error> {
     Ok(steps)
 }
 
-fn device_steps(devices: &[Device]) -> Vec<Step> {
+fn device_steps(devices: &[Device], interfaces: &[Interface]) -> Vec<Step> {
     let ports: Vec<_> = devices
         .iter()
         .flat_map(|device| device.ports.iter().map(|port| (device.name.as_str(), port)))
@@ -103,12 +103,12 @@ fn device_steps(devices: &[Device]) -> Vec<Step> {
             .advise("set the interfaces up, and look at the cables");
     }
     for (device, port) in ports {
-        steps.extend(port_steps(device, port));
+        steps.extend(port_steps(device, port, interfaces));
     }
     steps
 }
 
-fn port_steps(device: &str, port: &Port) -> Vec<Step> {
+fn port_steps(device: &str, port: &Port, interfaces: &[Interface]) -> Vec<Step> {
     let name = format!("{device}/{}", port.port);
     if !port.active {
         return vec![Step::new(
@@ -126,7 +126,10 @@ fn port_steps(device: &str, port: &Port) -> Vec<Step> {
         let detail = format!("{name} has {}, {v2} of them for RoCE v2", gids.len());
         Step::new("GIDs", Verdict::Pass, detail)
     }];
-    let mtu = port.interface.as_deref().and_then(sys::mtu);
+    let mut of_port = interfaces
+        .iter()
+        .filter(|one| port.interface.as_ref() == Some(&one.name));
+    let mtu = of_port.next().and_then(|one| one.mtu);
     steps.extend(mtu.map(|mtu| mtu_step(&name, mtu)));
     steps
 }
@@ -152,7 +155,10 @@ fn mtu_step(name: &str, mtu: u32) -> Step {
 
 fn firewall() -> Step {
     let name = "firewall";
-    let output = match Command::new("nft").args(["-j", "list", "ruleset"]).output() {
+    let output = match Command::new(sys::admin_program("nft"))
+        .args(["-j", "list", "ruleset"])
+        .output()
+    {
         Err(error) => {
             return Step::new(name, Verdict::Unknown, format!("nft: {error}")).advise(format!(
                 "see by other means that UDP port {ROCE_PORT} is let in"
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn hosts_without_devices() {
-        let steps = device_steps(&[]);
+        let steps = device_steps(&[], &[]);
         assert!(steps.len() == 1 && steps[0].verdict == Verdict::Failure);
     }
 }

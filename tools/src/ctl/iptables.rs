@@ -7,6 +7,7 @@
 
 use super::firewall::{self, Program};
 use super::steps::{Step, Verdict};
+use crate::sys;
 use serde_json::{json, Value};
 use std::fs;
 use std::io;
@@ -53,7 +54,7 @@ pub(super) fn steps() -> Vec<Step> {
     let step = |of: &Tables| {
         // The program would make tables where there are none.
         judge(of, fs::read_to_string(of.names), || {
-            Command::new(of.save).output()
+            Command::new(sys::admin_program(of.save)).output()
         })
     };
     TABLES.iter().filter_map(step).collect()

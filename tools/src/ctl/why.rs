@@ -125,7 +125,7 @@ fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 /// The VLANs of the packets that interfaces send.
 fn vlans(names: BTreeSet<&String>, all: &[Interface]) -> Vec<(String, u16)> {
     let own = |name: &String| all.iter().find(|one| one.name == *name)?.vlan;
-    let of = |name: &String| sys::with_lowers(name).iter().find_map(own);
+    let of = |name: &String| Interface::with_lowers(name, all).iter().find_map(own);
     let vlans = names
         .into_iter()
         .filter_map(|name| Some((name.clone(), of(name)?)));
@@ -162,7 +162,8 @@ impl Facts {
         let interface = route
             .as_ref()
             .and_then(|route| sys::interface(route.ifindex));
-        let interfaces = interface.as_deref().map(sys::with_lowers);
+        let all = source.interfaces()?;
+        let interfaces = interface.map(|name| Interface::with_lowers(&name, &all));
         let interfaces = interfaces.unwrap_or_default();
         let devices = read_devices(source)?;
         let ports = devices
@@ -180,7 +181,7 @@ impl Facts {
             port: args.port,
             module: Some(module.unwrap_or("SMC").into()),
             addresses: source.addresses()?,
-            vlans: vlans(names, &source.interfaces()?),
+            vlans: vlans(names, &all),
             versions: sys::setting("smcr_versions"),
             // The kernel's own module has no such setting, and takes no others.
             v1_gids: sys::setting("smcr_v1_gids").or((module != Some("smc_r")).then_some(V1)),
