@@ -9,7 +9,7 @@ use clap::Parser;
 use smc_tools::compat::{pnet, smcr, ss};
 use smc_tools::ctl::{self, Cli, Failure, EXIT_FAILURE};
 use smc_tools::netlink::Kernel;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -54,7 +54,12 @@ fn run(program: &Program) -> Result<bool, Failure> {
         Program::Smcss(cli) => cli.json,
         Program::Smcr(cli) => cli.json,
     };
+    let is_terminal = stdout.is_terminal();
     let mut output = ctl::output(&mut stdout, json);
+    // Scripts read what the other names say, and each line of it as one.
+    if !matches!(program, Program::Smcctl(_)) && !is_terminal {
+        output.width = None;
+    }
     let kernel = &mut Kernel::new()?;
     match program {
         Program::Smcctl(cli) => return ctl::run(&cli.command, kernel, &mut output),
