@@ -13,6 +13,7 @@ use crate::uapi::{Mode, Side, State, OWN_EVENTS, OWN_FAMILY};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -119,12 +120,21 @@ fn parse_group(text: &str) -> Result<u32, String> {
     u32::from_str_radix(digits, 16).map_err(|_| "expected a hexadecimal number".into())
 }
 
+/// The kind of the file system, as `statfs()` tells it.
+const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+
 fn cgroup(text: &str) -> Result<u64, Failure> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let number = std::fs::metadata(text).map(|data| data.ino());
-    number.map_err(|error| Failure::Value(format!("control group {text}: {error}")))
+    let wrong = |why: &dyn fmt::Display| Failure::Value(format!("control group {text}: {why}"));
+    let data = std::fs::metadata(text).map_err(|error| wrong(&error))?;
+    let system = rustix::fs::statfs(text).map_err(|error| wrong(&error))?;
+    // Numbers of other folders mean nothing, or another group.
+    if !data.is_dir() || system.f_type != CGROUP2_MAGIC {
+        return Err(wrong(&"no folder of the cgroup2 file system"));
+    }
+    Ok(data.ino())
 }
 
 impl RuleArgs {

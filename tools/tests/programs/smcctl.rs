@@ -177,8 +177,16 @@ fn changes_send_the_right_bytes() {
 
 #[test]
 fn bad_values_are_usage_errors() {
-    let failure = run_on(&mut Fake::default(), "ueid add lower", None).unwrap_err();
-    assert_eq!(failure.exit_code(), 2);
+    for line in [
+        "ueid add lower",
+        // Folders, but of no control group.
+        "rules add deny --cgroup /",
+        "rules add deny --cgroup /proc/self",
+        "rules add deny --cgroup /nonexistent",
+    ] {
+        let failure = run_on(&mut Fake::default(), line, None).unwrap_err();
+        assert_eq!(failure.exit_code(), 2, "{line}");
+    }
     for bad in [
         "",
         "nonsense",
