@@ -16,6 +16,7 @@ use super::{
     change::Adding,
     Event,
     Flow,
+    Phase,
     Text,
     Version,
     RMBS_GONE_MAX, //
@@ -166,21 +167,36 @@ impl Flow {
 
     /// The client asks for another link.
     fn handle_request_add_link(&mut self, link: LinkIx, message: &RequestAddLink<'_>, now: Time) {
-        if message.reply || self.params.role == Role::Client || !self.is_usable() {
+        let talks = !matches!(
+            self.phase,
+            Phase::New | Phase::Ending { .. } | Phase::Down
+        );
+        if message.reply || self.params.role == Role::Client || !talks {
             return self.drop_message();
         }
         // The ADD LINK that it crosses is an answer, too.
         if self.adding() != Some(Adding::Offer) {
             self.requested = Some(link);
         }
-        if !self.take_hint(now) {
+        if self.phase != Phase::Active {
+            // The first contact is over for the client, which has a port more.
+            self.port_came = self.several;
+            return self.refuse_request();
+        }
+        if self.take_hint(now) {
+            self.answer_request();
+        } else {
             self.refuse_request();
         }
     }
 
-    /// Server: the client need not wait for a link if none is going to be offered now.
+    /// Server: the client need not wait for a link if none is going to be offered now. Nor before one is deleted: until
+    /// it has an answer, Linux does not hear DELETE LINK.
     pub(super) fn answer_request(&mut self) {
-        let comes = self.adding().is_some() || (self.add_wanted && self.add_after.is_none());
+        let comes = match self.change {
+            Some(_) => self.adding().is_some(),
+            None => self.add_wanted && self.add_after.is_none(),
+        };
         if !comes {
             self.refuse_request();
         }

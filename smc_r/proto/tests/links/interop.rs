@@ -250,6 +250,68 @@ fn a_client_that_asks_for_a_link_gets_an_answer() {
     assert_eq!(pair.peer.refused, 0);
 }
 
+/// The same where the first contact is over for the client alone: its CONFIRM LINK for the second link is on its way, and
+/// may get lost.
+#[test]
+fn a_client_that_asks_in_a_first_contact_gets_an_answer() {
+    for lost in [false, true] {
+        let mut pair = Pair::new(Setup {
+            v2: true,
+            server: false,
+            ports: [2, 1],
+            spare: [0, 1],
+            ..TWO
+        });
+        while !pair.peer.is_up {
+            let action = pair.actions()[0];
+            pair.act(action);
+        }
+        assert_eq!(pair.first, None);
+        pair.stimulate(Stimulus::Restore(PEER, 1));
+        let first = pair.peer.links[0].qp;
+        pair.act(Action::Deliver(PEER, first));
+        assert_eq!(pair.first, None);
+        if lost {
+            pair.stimulate(Stimulus::Cut(WE, 1));
+        }
+        pair.run_until(2_000);
+        checked(&mut pair);
+        assert_eq!(pair.first, Some(true), "{:#?}", pair.log);
+        if lost {
+            pair.stimulate(Stimulus::Restore(WE, 1));
+            pair.run_until(3_000);
+        }
+        // Its port is not forgotten.
+        assert_eq!(pair.used().map(|ports| ports.len()), [2, 2]);
+        after(&mut pair, Stimulus::Announce(PEER), 1_000);
+        assert_eq!(pair.peer.refused, 0);
+    }
+}
+
+/// It asks while a link is being deleted: DELETE LINK waits for the answer, and so do those that follow.
+#[test]
+fn a_client_that_asks_while_a_link_goes_gets_an_answer() {
+    for step in 0..12 {
+        let mut pair = settled(Setup {
+            v2: true,
+            server: false,
+            ports: [2, 1],
+            spare: [0, 1],
+            ..TWO
+        });
+        pair.stimulate(Stimulus::Drain(WE));
+        for _ in 0..step {
+            let action = pair.actions().first().copied();
+            pair.act(action.unwrap_or(Action::Time));
+        }
+        after(&mut pair, Stimulus::Restore(PEER, 1), 1_000);
+        assert_eq!(pair.downs, 1, "{step} {:#?}", pair.log);
+        assert_eq!(pair.used().map(|ports| ports.len()), [2, 2]);
+        after(&mut pair, Stimulus::Announce(PEER), 1_000);
+        assert_eq!(pair.peer.refused, 0);
+    }
+}
+
 /// Its question gets lost with its link: DELETE LINK has to wait.
 #[test]
 fn a_client_that_does_not_delete_a_link_is_tested() {

@@ -747,6 +747,35 @@ fn a_request_for_a_link_is_refused() {
     assert_eq!(engine.flow.counters().violations, 0);
 }
 
+/// A client of Linux starts nothing of its own before it has an answer, so it gets one while the first contact is not over
+/// for the server, too.
+#[test]
+fn a_request_for_a_link_is_refused_before_the_group_is_up() {
+    let gids = [end(Role::Client).gid; 2];
+    let request = Llc::RequestAddLink(RequestAddLink {
+        reply: false,
+        gids: &gids,
+    });
+    let request = emit(&request, ByteOrder::Big);
+    let mut refusal = [0; 44];
+    refusal[..4].copy_from_slice(&[0x25, 0, 44, 0x80]);
+    for confirmed in [false, true] {
+        let mut engine = Engine::new(Role::Server, 2);
+        if confirmed {
+            engine.receive(&Engine::confirm_link(Role::Client, true, ByteOrder::Big));
+        }
+        engine.sent();
+        engine.receive(&request);
+        assert_eq!(engine.only(), refusal);
+        engine.receive(&refusal);
+        assert!(engine.sent().is_empty() && engine.events().is_empty());
+    }
+    // A client gives none.
+    let mut engine = Engine::new(Role::Client, 2);
+    engine.receive(&request);
+    assert!(engine.sent().is_empty() && engine.events().is_empty());
+}
+
 #[test]
 fn many_keys_are_deleted_at_once() {
     let mut engine = Engine::up(ByteOrder::Little);
