@@ -220,7 +220,7 @@ pub fn ignores_sigpipe(status: &str) -> bool {
     let mut lines = status.lines();
     let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (SIGPIPE - 1) & 1 == 1)
+    mask.is_some_and(|mask| (mask >> (SIGPIPE - 1)) & 1 == 1)
 }
 
 /// Starts the program in place of this one, where SIGPIPE is what it was for this one. Comes back only
