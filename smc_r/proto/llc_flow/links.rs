@@ -300,7 +300,9 @@ impl Flow {
         let last = self.is_active(link) && self.other_carrier(link).is_none();
         match self.phase {
             Phase::Active | Phase::Joining if !last => {
-                self.send(at, &reply(DeleteReason::DONE), None);
+                // What waits to be sent over the link goes with it.
+                let via = self.other_carrier(link).filter(|_| at == link);
+                self.send(via.unwrap_or(at), &reply(DeleteReason::DONE), None);
                 self.drop_link(link, down, now);
                 self.go_on(now);
             }

@@ -26,6 +26,7 @@ use smc_proto::{
         Reject, //
     },
     llc_flow::{
+        DownReason,
         Event,
         Flow,
         Note,
@@ -192,6 +193,29 @@ fn the_servers_order_may_be_an_echo() {
             client.flow.handle_timeout(at(20_000));
             assert_eq!(client.events(), []);
             assert!(client.flow.is_usable());
+        }
+    }
+}
+
+/// A link that the server deletes over itself is gone by the time of the answer: that goes over another one.
+#[test]
+fn the_answer_to_a_deletion_does_not_go_with_the_link() {
+    for v2 in [false, true] {
+        for via in [0, 1] {
+            let mut client = Client::new(v2);
+            let second = client.join(SECOND);
+            client.delete(SECOND, place(via));
+            let down = DownReason::PeerDeleted(DeleteReason::PATH_LOST);
+            let gone = [Event::LinkDown(second, down), Event::LinkGone(second)];
+            assert_eq!(client.events(), gone);
+            let reply = client.flow.poll_send_with(&OwnTable::EMPTY).unwrap();
+            assert_eq!(
+                (reply.link, reply.message[0]),
+                (LinkIx::FIRST, kind(v2, 0x04))
+            );
+            assert_eq!(reply.message[3] & 0x80, 0x80);
+            assert_eq!(reply.message[4..9], [2, 0, 0, 0, 0]);
+            assert_eq!(client.sends(), []);
         }
     }
 }
