@@ -980,6 +980,7 @@ impl Flow {
                 number,
                 orderly: true,
                 reason: DeleteReason::ASYMMETRIC,
+                asked: false,
             });
         }
     }
@@ -1022,6 +1023,7 @@ impl Flow {
             number,
             orderly: false,
             reason,
+            asked: false,
         };
         if self.is_server() {
             self.wishes.push(wish);
@@ -1052,6 +1054,7 @@ impl Flow {
                     number: change.number,
                     orderly: false,
                     reason,
+                    asked: false,
                 });
             }
         }

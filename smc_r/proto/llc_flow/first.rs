@@ -366,6 +366,7 @@ impl Flow {
                     number,
                     orderly: true,
                     reason: DeleteReason::PROGRAM,
+                    asked: false,
                 };
                 self.send_delete(wish, None, at, now);
                 self.complete(now);

@@ -89,6 +89,8 @@ pub(super) struct Wish {
     pub(super) number: LinkNum,
     pub(super) orderly: bool,
     pub(super) reason: DeleteReason,
+    /// Server: the client has asked for it.
+    pub(super) asked: bool,
 }
 
 /// Client: a wish that the server was told, and has not fulfilled yet.
@@ -368,6 +370,7 @@ impl Flow {
                     number,
                     orderly: message.orderly,
                     reason: message.reason,
+                    asked: true,
                 });
                 // It is dead on the other side: what goes over it is lost. Linux says that all is in order
                 // even then, and gives the reason.
@@ -406,7 +409,18 @@ impl Flow {
         let link = self.by_number(wish.number);
         let is_last = link.is_some_and(|link| self.other_carrier(link).is_none());
         if is_last && wish.orderly && wish.reason == DeleteReason::OPERATOR {
-            // The one that was to take its place has failed meanwhile.
+            // The one that was to take its place has failed meanwhile. A client without any answer would take its link for
+            // lost: it gets the only reply that a server has.
+            if let Some(via) = link.filter(|_| wish.asked) {
+                let reply = DeleteLink {
+                    reply: true,
+                    all: false,
+                    orderly: wish.orderly,
+                    link: Some(wish.number),
+                    reason: DeleteReason::NO_SUCH_LINK,
+                };
+                self.send(via, &Llc::DeleteLink(reply), None);
+            }
             return self.start_delete(now);
         }
         let via = match link {
@@ -762,6 +776,7 @@ impl Flow {
             number,
             orderly: false,
             reason,
+            asked: false,
         });
         if let Some(wish) = wish {
             if self.is_server() {

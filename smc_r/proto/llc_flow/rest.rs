@@ -312,6 +312,7 @@ impl Flow {
                 number,
                 orderly: true,
                 reason: DeleteReason::OPERATOR,
+                asked: false,
             };
             if self.is_server() {
                 self.wishes.push(wish);

@@ -1509,6 +1509,34 @@ fn server_queues_a_wish_behind_its_rkey_exchange() {
     );
 }
 
+/// A link that an operator of the client wants deleted, and that nothing can take the place of, stays. A client whose wish
+/// has no answer at all would take the link for lost.
+#[test]
+fn server_keeps_the_last_link_and_says_so() {
+    let mut server = Engine::active(Role::Server);
+    let wish = |reply, reason| {
+        Llc::DeleteLink(DeleteLink {
+            reply,
+            all: false,
+            orderly: true,
+            link: Some(number(1)),
+            reason,
+        })
+    };
+    server.receive(wish(false, DeleteReason::OPERATOR));
+    let answer = wish(true, DeleteReason::NO_SUCH_LINK);
+    assert_eq!(server.sends(), [answer]);
+    assert_eq!(server.events(), []);
+    assert!(server.flow.is_usable());
+    // It may be waited with, and is answered all the same.
+    server.announce(1).unwrap();
+    server.sends();
+    server.receive(wish(false, DeleteReason::OPERATOR));
+    assert_eq!(server.sends(), []);
+    server.receive(Llc::ConfirmRkey(ConfirmRkey::request(token(1)).accepted()));
+    assert_eq!(server.sends(), [answer]);
+}
+
 #[test]
 fn server_queues_a_wish_behind_the_first_contact() {
     let mut server = Engine::new(Role::Server);
