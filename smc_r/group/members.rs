@@ -353,11 +353,18 @@ impl Group {
         rmbs.saturating_add(rings)
     }
 
+    /// Aborts the connections to a buffer that the peer has deleted. By then they may be over, and others have another
+    /// buffer at its place.
     pub(super) fn abort_users_of(&self, slot: PeerSlot) {
         self.for_each_connection(|sk| {
-            if self.place_of(sk).is_some_and(|place| place.slot == slot) {
+            // Looked up after the connection: what came to the place since then is not what that one uses.
+            if self.place_of(sk).is_some_and(|place| place.slot == slot) && self.is_gone(slot) {
                 conn::link_failed(sk);
             }
         });
+    }
+
+    fn is_gone(&self, slot: PeerSlot) -> bool {
+        PeerTable::new(&mut self.flow.lock().peers).is_gone(slot)
     }
 }

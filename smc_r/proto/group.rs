@@ -383,6 +383,14 @@ impl<'a> PeerTable<'a> {
         self.slots.get(slot.get())?.tokens.get(link)
     }
 
+    /// True if no key is known of what is at this place: the peer has deleted the buffer, and its connections have yet to
+    /// go. Where there is a key, the place has been taken again.
+    pub fn is_gone(&self, slot: PeerSlot) -> bool {
+        self.slots
+            .get(slot.get())
+            .is_none_or(|rmb| rmb.tokens.is_empty())
+    }
+
     /// The buffer with this RKey on this link.
     pub fn find(&self, link: LinkIx, rkey: RKey) -> Option<PeerSlot> {
         self.first(|rmb| rmb.tokens.get(link).is_some_and(|token| token.rkey == rkey))
@@ -412,17 +420,33 @@ impl<'a> PeerTable<'a> {
         Ok(slot)
     }
 
-    /// Remembers a buffer with its tokens on several links; `link` has one of them, by which it may
+    /// Remembers a buffer with its tokens on several links, all or none; `link` has one of them, by which it may
     /// be known already.
     pub fn add_all(&mut self, link: LinkIx, tokens: &Tokens) -> Result<PeerSlot, TableError> {
         let token = tokens.get(link).ok_or(TableError::Full)?;
+        let others = || {
+            let all = LinkIx::all().filter(|other| *other != link);
+            all.filter_map(|other| Some((other, tokens.get(other)?)))
+        };
+        let known = self.find(link, token.rkey);
+        if others().any(|(other, token)| self.is_taken(known, other, token)) {
+            return Err(TableError::RKeyInUse);
+        }
         let slot = self.add(link, token)?;
-        for other in LinkIx::all().filter(|other| *other != link) {
-            if let Some(token) = tokens.get(other) {
-                self.set(slot, other, token)?;
-            }
+        for (other, token) in others() {
+            self.set(slot, other, token)?;
         }
         Ok(slot)
+    }
+
+    /// True if connections use another buffer that has this key on this link.
+    fn is_taken(&self, slot: Option<PeerSlot>, link: LinkIx, token: RToken) -> bool {
+        let owner = self
+            .find(link, token.rkey)
+            .filter(|owner| Some(*owner) != slot);
+        owner
+            .and_then(|owner| self.slots.get(owner.get()))
+            .is_some_and(|rmb| !rmb.used.is_empty())
     }
 
     /// Remembers the token on `link` of the buffer which has the key `rkey` on the link `known`.

@@ -167,10 +167,7 @@ impl Flow {
 
     /// The client asks for another link.
     fn handle_request_add_link(&mut self, link: LinkIx, message: &RequestAddLink<'_>, now: Time) {
-        let talks = !matches!(
-            self.phase,
-            Phase::New | Phase::Ending { .. } | Phase::Down
-        );
+        let talks = !matches!(self.phase, Phase::New | Phase::Ending { .. } | Phase::Down);
         if message.reply || self.params.role == Role::Client || !talks {
             return self.drop_message();
         }

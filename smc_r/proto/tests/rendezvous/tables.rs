@@ -15,6 +15,7 @@ use smc_proto::{
         PeerTable,
         Role,
         TableError,
+        Tokens,
         MAX_LINKS,
         MAX_PEER_RMBS, //
     },
@@ -113,6 +114,59 @@ fn the_table_is_bounded() {
     assert!(PeerTable::new(&mut [])
         .add(LinkIx::FIRST, token(1))
         .is_err());
+}
+
+/// A buffer is announced with a key that belongs to another one, which a connection uses: nothing is left of it, and what
+/// was known before is as it was.
+#[test]
+fn a_buffer_with_a_key_in_use_leaves_nothing_behind() {
+    let links = [0, 1, 2].map(|place| LinkIx::new(place).unwrap());
+    for taken in 1..3 {
+        for known in [false, true] {
+            let mut slots = vec![PeerRmb::EMPTY; 4];
+            let mut table = PeerTable::new(&mut slots);
+            let used = element(Role::Client);
+            table.claim(links[taken], &used).unwrap();
+            // One that nobody uses, with the key on the other link.
+            let idle = table.add(links[3 - taken], token(7)).unwrap();
+            let before = known.then(|| table.add(links[0], token(8)).unwrap());
+            let mut tokens = Tokens::EMPTY;
+            tokens.set(links[0], token(8));
+            tokens.set(links[taken], used.token);
+            tokens.set(links[3 - taken], token(7));
+            let refused = table.add_all(links[0], &tokens);
+            assert_eq!(refused, Err(TableError::RKeyInUse));
+            assert_eq!(table.len(), 2 + usize::from(known));
+            assert_eq!(table.find(links[0], RKey(8)), before);
+            assert_eq!(table.find(links[3 - taken], RKey(7)), Some(idle));
+            assert!(table.has(links[taken], used.token));
+            // With another key there, it is taken, and the unused one has lost its own.
+            tokens.set(links[taken], token(9));
+            let slot = table.add_all(links[0], &tokens).unwrap();
+            assert_eq!(table.token(slot, links[taken]), Some(token(9)));
+            assert_eq!(table.token(slot, links[3 - taken]), Some(token(7)));
+            assert_eq!(table.len(), 2);
+        }
+    }
+}
+
+/// A place is another buffer's as soon as the last connection of the one before has left it. Whoever hears late that that
+/// one is gone sees that it has keys.
+#[test]
+fn a_place_that_is_taken_again_is_not_that_of_a_buffer_that_is_gone() {
+    let mut slots = vec![PeerRmb::EMPTY; 1];
+    let mut table = PeerTable::new(&mut slots);
+    let link = LinkIx::FIRST;
+    let used = element(Role::Client);
+    let place = table.claim(link, &used).unwrap().element();
+    assert!(!table.is_gone(place.slot));
+    let gone = table.remove(link, used.token.rkey);
+    assert_eq!(gone, Some((place.slot, true)));
+    assert!(table.is_gone(place.slot));
+    assert_eq!(table.add(link, token(5)), Err(TableError::Full));
+    assert!(table.release(place));
+    assert_eq!(table.add(link, token(5)), Ok(place.slot));
+    assert!(!table.is_gone(place.slot));
 }
 
 #[test]
