@@ -160,7 +160,10 @@ impl Group {
     /// connections nor the group can end.
     fn fail_stuck_links(self: &Arc<Self>) {
         for link in self.links().filter(|link| link.is_stuck()) {
-            pr_debug!("smc_r: link group {:08x}: a peer takes no messages\n", self.id);
+            pr_debug!(
+                "smc_r: link group {:08x}: a peer takes no messages\n",
+                self.id
+            );
             self.link_broke(&link);
         }
     }
@@ -182,7 +185,10 @@ impl Group {
                 self.flush(&mut guard);
                 let deadline = guard.flow.next_deadline().map(ms_until);
                 let look = (!guard.flow.is_over()).then_some(STUCK);
-                (guard.flow.poll_event(), deadline.min(look).or(deadline).or(look))
+                (
+                    guard.flow.poll_event(),
+                    deadline.min(look).or(deadline).or(look),
+                )
             };
             match event {
                 Some(event) => self.handle_event(event),
