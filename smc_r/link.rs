@@ -259,8 +259,8 @@ impl Link {
         there.is_some_and(|there| core::ptr::eq(Arc::as_ptr(&there), self))
     }
 
-    /// Whether it has been at the same message for [`STUCK`], or not moved on since this was last asked. To be asked
-    /// again after that time at the latest; by one at a time.
+    /// Whether it has been at the same message for [`STUCK`] since this was first asked about that; once each time. To
+    /// be asked again after that time at the latest; by one at a time.
     pub(crate) fn is_stuck(&self) -> bool {
         let awaited = self.transport.as_ref().and_then(|rc| rc.awaited());
         let Some(awaited) = awaited else {
@@ -273,7 +273,11 @@ impl Link {
             self.awaited_since.store(now_ms(), Relaxed);
             return false;
         }
-        now_ms().saturating_sub(since) >= u64::from(STUCK)
+        let is_stuck = now_ms().saturating_sub(since) >= u64::from(STUCK);
+        if is_stuck {
+            self.awaited_since.store(now_ms(), Relaxed);
+        }
+        is_stuck
     }
 
     /// When a CDC message last came in, in milliseconds.

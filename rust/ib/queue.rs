@@ -115,7 +115,7 @@ pub(super) struct SendQueue {
     slots: KVec<Slot>,
     first: usize,
     used: usize,
-    /// Chains that have completed, wrapping.
+    /// Chains and registrations that have completed, wrapping.
     completed: u32,
     credits: u32,
     reserved: usize,
@@ -532,6 +532,7 @@ impl SendQueue {
     /// A registration completed.
     pub(super) fn registered(&mut self) {
         self.credits = self.credits.saturating_add(1);
+        self.completed = self.completed.wrapping_add(1);
         self.registration_pending = false;
     }
 

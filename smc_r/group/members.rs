@@ -232,8 +232,9 @@ impl Group {
             .register_rmb(&rmb)
             .and_then(|()| self.enter_and_announce(&rmb));
         if let Err(error) = announced {
-            rmb.set_known(Known::Refused);
+            // First: the pools have no place for another one before the table has.
             self.strike_rmb(rmb.id);
+            rmb.set_known(Known::Refused);
             self.wake_waiters();
             return Err(error);
         }

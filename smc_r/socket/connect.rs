@@ -102,7 +102,13 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
         Ok(Connect::InProgress) if flags.nonblock => return Err(EINPROGRESS),
         Ok(Connect::InProgress) => {}
         Err(error) if error == EALREADY && !flags.nonblock => {}
-        Err(error) => return Err(error),
+        Err(error) => {
+            // One that was connected has ended otherwise.
+            if error != EISCONN && tcp.state() == tcp_state::CLOSE {
+                unplain(sk, &tcp);
+            }
+            return Err(error);
+        }
     }
     let mut timeo = sk.sndtimeo(false);
     lock.wait_until(&mut timeo, |_| {
