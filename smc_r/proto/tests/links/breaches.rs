@@ -237,12 +237,18 @@ fn keys(link: u8, left: u8) -> AddLinkCont {
     }
 }
 
-/// A server of two links whose client has accepted a third one, and waits for keys.
-fn offered() -> (Server, LinkIx, AddLink) {
+/// A server of two links that has offered a third one.
+fn offering() -> (Server, LinkIx, AddLink) {
     let mut server = Server::new();
     server.join(2, SECOND);
     server.now = LATER;
     let (link, offer) = server.offer(3);
+    (server, link, offer)
+}
+
+/// The same whose client has accepted it, and waits for keys.
+fn offered() -> (Server, LinkIx, AddLink) {
+    let (mut server, link, offer) = offering();
     server.accept(LinkIx::FIRST, offer, THIRD);
     server.connect();
     (server, link, offer)
@@ -311,10 +317,7 @@ fn fewer_keys_than_the_first_continuation_of_add_link_said() {
 #[test]
 fn a_client_that_takes_its_word_back() {
     for keys_are_under_way in [false, true] {
-        let mut server = Server::new();
-        server.join(2, SECOND);
-        server.now = LATER;
-        let (new, offer) = server.offer(3);
+        let (mut server, new, offer) = offering();
         server.accept(LinkIx::FIRST, offer, THIRD);
         if keys_are_under_way {
             server.connect();
@@ -341,10 +344,7 @@ fn a_client_that_takes_its_word_back() {
 /// The same while the link is being deleted: a client of Linux that waits for keys, or CONFIRM LINK, drops DELETE LINK.
 #[test]
 fn a_client_that_takes_its_word_back_has_nothing_to_delete() {
-    let mut server = Server::new();
-    server.join(2, SECOND);
-    server.now = LATER;
-    let (new, offer) = server.offer(3);
+    let (mut server, new, offer) = offering();
     server.accept(LinkIx::FIRST, offer, THIRD);
     let [Event::ConnectLink(attempt)] = events(&mut server.flow)[..] else {
         panic!("nothing to connect");
@@ -387,10 +387,7 @@ fn a_client_that_takes_its_word_back_has_nothing_to_delete() {
 #[test]
 fn a_no_that_crosses_a_deletion_is_not_its_answer() {
     for accepts in [false, true] {
-        let mut server = Server::new();
-        server.join(2, SECOND);
-        server.now = LATER;
-        let (new, offer) = server.offer(3);
+        let (mut server, new, offer) = offering();
         server.flow.handle_link_failed(new, at(LATER));
         assert_eq!(deletions(&mut server.flow), [(0, 3, LOST)]);
         if accepts {
@@ -718,10 +715,7 @@ fn a_link_is_tested_before_it_is_given_up() {
 #[test]
 fn a_link_over_which_an_offer_fails_is_tested() {
     for accepts in [false, true] {
-        let mut server = Server::new();
-        server.join(2, SECOND);
-        server.now = LATER;
-        let (new, offer) = server.offer(3);
+        let (mut server, new, offer) = offering();
         if accepts {
             server.accept(LinkIx::FIRST, offer, THIRD);
             server.connect();
@@ -741,10 +735,7 @@ fn a_link_over_which_an_offer_fails_is_tested() {
 /// An answer that comes late has the exchange go on, and the answer to the TEST LINK behind it does not end that.
 #[test]
 fn a_late_answer_ends_the_doubt() {
-    let mut server = Server::new();
-    server.join(2, SECOND);
-    server.now = LATER;
-    let (new, offer) = server.offer(3);
+    let (mut server, new, offer) = offering();
     server.now += 5_000;
     server.flow.handle_timeout(at(server.now));
     let test = tested(&mut server.flow);
