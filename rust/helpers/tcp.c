@@ -96,6 +96,9 @@ static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *sk
 	if (child) {
 		WRITE_ONCE(inet_csk(child)->icsk_af_ops, kapi_original(inet_csk(child)->icsk_af_ops));
 		kapi_replace(child, &kapi_ours, &kapi_plain);
+#if IS_ENABLED(CONFIG_SMC)
+		tcp_sk(child)->smc_hs_congested = NULL;
+#endif
 	}
 	return child;
 }
@@ -712,6 +715,16 @@ __rust_helper void rust_helper_tcp_option_native_set(struct sock *sk, bool on)
 	tcp_sk(sk)->syn_smc = on;
 }
 
+/*
+ * Has TCP ask `is_full` before it answers the option of a client, in a softirq, with the listener not locked. It stays:
+ * TCP reads the pointer twice, and the listener ends before the module does. Children have it not.
+ */
+__rust_helper void rust_helper_tcp_option_native_ask(struct sock *sk,
+						     bool (*is_full)(const struct sock *sk))
+{
+	WRITE_ONCE(tcp_sk(sk)->smc_hs_congested, is_full);
+}
+
 __rust_helper bool rust_helper_tcp_option_native_get(const struct sock *sk)
 {
 	return tcp_sk(sk)->syn_smc;
@@ -727,6 +740,11 @@ __rust_helper void rust_helper_tcp_option_native_enable(bool on)
 }
 
 __rust_helper void rust_helper_tcp_option_native_set(struct sock *sk, bool on)
+{
+}
+
+__rust_helper void rust_helper_tcp_option_native_ask(struct sock *sk,
+						     bool (*is_full)(const struct sock *sk))
 {
 }
 

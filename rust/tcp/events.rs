@@ -38,8 +38,9 @@ pub trait Events<P>: 'static {
     /// There is an error.
     fn error(owner: &P, tcp: &TcpSock);
 
-    /// Whether a listener that answers the option answers that of this peer, too. Softirq.
-    fn answers(owner: &P, tcp: &TcpSock, peer: IpAddr) -> bool;
+    /// Whether a listener that answers the option answers that of this peer, too, whose request is one of those that TCP
+    /// counts. Without a peer: of somebody of whom TCP, which knows the option itself, has no request yet. Softirq.
+    fn answers(owner: &P, tcp: &TcpSock, peer: Option<IpAddr>) -> bool;
 }
 
 /// An owner of whatever type.
@@ -63,7 +64,7 @@ struct Table {
     clone: unsafe fn(NonNull<c_void>),
     drop: unsafe fn(NonNull<c_void>),
     event: unsafe fn(NonNull<c_void>, &TcpSock, Event),
-    answers: unsafe fn(NonNull<c_void>, &TcpSock, IpAddr) -> bool,
+    answers: unsafe fn(NonNull<c_void>, &TcpSock, Option<IpAddr>) -> bool,
 }
 
 #[derive(Clone, Copy)]
@@ -118,7 +119,7 @@ impl<P: Handle, H: Events<P>> TableOf<P, H> {
     /// # Safety
     ///
     /// As for `clone`.
-    unsafe fn answers(ptr: NonNull<c_void>, tcp: &TcpSock, peer: IpAddr) -> bool {
+    unsafe fn answers(ptr: NonNull<c_void>, tcp: &TcpSock, peer: Option<IpAddr>) -> bool {
         // SAFETY: By the requirements of this function.
         let owner = unsafe { handle::borrow::<P>(ptr) };
         H::answers(&owner, tcp, peer)
@@ -139,7 +140,7 @@ impl Owner {
         unsafe { (self.table.event)(self.ptr, tcp, event) }
     }
 
-    pub(super) fn answers(&self, tcp: &TcpSock, peer: IpAddr) -> bool {
+    pub(super) fn answers(&self, tcp: &TcpSock, peer: Option<IpAddr>) -> bool {
         // SAFETY: By the type invariant.
         unsafe { (self.table.answers)(self.ptr, tcp, peer) }
     }

@@ -15,7 +15,10 @@
 
 use super::events;
 use crate::bindings;
-use core::net::Ipv6Addr;
+use core::net::{
+    IpAddr,
+    Ipv6Addr, //
+};
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool,
@@ -255,6 +258,10 @@ impl OptionState {
         if native() {
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_option_native_set(sk, yes) };
+            if yes {
+                // SAFETY: As above; `is_full` wants a listener that may be hooked.
+                unsafe { bindings::tcp_option_native_ask(sk, Some(is_full)) };
+            }
         } else if yes {
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_save_syn(sk) };
@@ -454,8 +461,8 @@ unsafe fn syn(
 ///
 /// # Safety
 ///
-/// `listener` is hooked, and `req` a request of it, to be answered by a packet of `pf`.
-unsafe fn answers(listener: *mut bindings::sock, req: *mut bindings::request_sock, pf: u8) -> bool {
+/// `listener` is hooked, or was, and exists meanwhile.
+unsafe fn answers(listener: *mut bindings::sock, peer: Option<IpAddr>) -> bool {
     let look = |inner: &super::Inner| {
         let answer = inner.option.answer.load(Ordering::Acquire);
         // SAFETY: `owner` changes with the write lock held only; we have the read lock.
@@ -465,13 +472,31 @@ unsafe fn answers(listener: *mut bindings::sock, req: *mut bindings::request_soc
     let Some(Some(owner)) = (unsafe { events::with_inner(listener, look) }) else {
         return false;
     };
-    let mut peer = [0; 16];
-    // SAFETY: The request exists as long as its packet; there is room for an address.
-    unsafe { bindings::tcp_request_peer(req, pf, peer.as_mut_ptr()) };
-    let peer = Ipv6Addr::from(peer).to_canonical();
-    // SAFETY: The listener exists as long as the request.
+    // SAFETY: By the requirements of this function.
     let tcp = unsafe { super::TcpSock::from_ptr(listener) };
     owner.is_none_or(|owner| owner.answers(tcp, peer))
+}
+
+/// What a kernel that knows the option asks before it answers one, and before there is a request.
+///
+/// # Safety
+///
+/// Called by TCP, in a softirq, for a listener that answers the option, or did.
+unsafe extern "C" fn is_full(listener: *const bindings::sock) -> bool {
+    // SAFETY: By the requirements of this function.
+    !unsafe { answers(listener.cast_mut(), None) }
+}
+
+/// Where a request comes from.
+///
+/// # Safety
+///
+/// `req` is a request that exists, to be answered by a packet of `pf`.
+unsafe fn peer_of(req: *mut bindings::request_sock, pf: u8) -> IpAddr {
+    let mut peer = [0; 16];
+    // SAFETY: By the requirements of this function; there is room for an address.
+    unsafe { bindings::tcp_request_peer(req, pf, peer.as_mut_ptr()) };
+    Ipv6Addr::from(peer).to_canonical()
 }
 
 /// # Safety
@@ -504,8 +529,10 @@ unsafe fn syn_ack(
             }
         }
         _ => {
-            // SAFETY: By the requirements of this function.
-            let answer = unsafe { answers(listener, req, pf) };
+            // SAFETY: The request exists as long as its packet.
+            let peer = unsafe { peer_of(req, pf) };
+            // SAFETY: The listener exists as long as the request.
+            let answer = unsafe { answers(listener, Some(peer)) };
             // SAFETY: By the requirements of this function.
             let done = answer && unsafe { insert(skb, pf, option) };
             let mark = if done { mark::ANSWERED } else { mark::REFUSED };

@@ -189,11 +189,13 @@ impl Listener {
     }
 
     /// Whether there is a place in the queue for whoever is to be answered the option now, besides
-    /// all those who have come before. `tcp` is the socket that listens. Softirq.
-    pub(super) fn has_place(&self, tcp: &TcpSock) -> bool {
-        // The one who asks is among the requests.
+    /// all those who have come before. `tcp` is the socket that listens; whether the client is among its requests is
+    /// `counted`. Softirq.
+    pub(super) fn has_place(&self, tcp: &TcpSock, counted: bool) -> bool {
         let (queued, requests) = tcp.backlog();
-        let before = (queued as usize).saturating_add(requests as usize);
+        let before = (queued as usize)
+            .saturating_add(requests as usize)
+            .saturating_add((!counted).into());
         let queue = self.queue.lock();
         let here = queue.waiting().saturating_add(queue.pending.len());
         let here = here.saturating_add(queue.taking.into());

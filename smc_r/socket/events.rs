@@ -82,15 +82,17 @@ impl tcp::Events<SocketRef> for InnerEvents {
         }
     }
 
-    fn answers(sk: &SocketRef, tcp: &TcpSock, peer: IpAddr) -> bool {
+    fn answers(sk: &SocketRef, tcp: &TcpSock, peer: Option<IpAddr>) -> bool {
         let listener = sk.listener.lock().clone();
         // Who has nothing to speak SMC with would decline: a message there and one back for nothing.
         sk.ns.offers_smc()
-            && listener.is_some_and(|listener| listener.has_place(tcp))
-            && !sk.ns.avoids(&Key {
-                side: Side::Server,
-                address: peer,
-                port: Some(tcp.own_port()),
+            && listener.is_some_and(|listener| listener.has_place(tcp, peer.is_some()))
+            && !peer.is_some_and(|address| {
+                sk.ns.avoids(&Key {
+                    side: Side::Server,
+                    address,
+                    port: Some(tcp.own_port()),
+                })
             })
     }
 }
