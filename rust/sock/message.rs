@@ -92,19 +92,21 @@ impl<'a> SendMsg<'a> {
         self.0.msg_controllen != 0
     }
 
-    /// The payload that is still to be taken.
+    /// The payload that is still to be taken; none from an iterator that is no source, for which `from_raw` would panic.
     #[inline]
-    pub fn iter(&mut self) -> &mut IovIterSource<'a> {
-        // SAFETY: By the type invariant the iterator is a source, whose memory the system call
-        // provides for as long as the message exists.
-        unsafe { IovIterSource::from_raw(&mut self.0.msg_iter) }
+    pub fn iter(&mut self) -> Option<&mut IovIterSource<'a>> {
+        if u32::from(self.0.msg_iter.data_source) != bindings::ITER_SOURCE {
+            return None;
+        }
+        // SAFETY: The iterator is a source, whose memory the system call provides for as long as the message exists.
+        Some(unsafe { IovIterSource::from_raw(&mut self.0.msg_iter) })
     }
 
     /// Takes bytes into `buf`, as many as there are and fit; `EFAULT` if there are some and none
     /// could be read.
     pub fn copy_from(&mut self, buf: &mut [u8]) -> Result<usize> {
         let want = buf.len().min(self.len());
-        let got = self.iter().copy_from_iter(buf);
+        let got = self.iter().map_or(0, |iter| iter.copy_from_iter(buf));
         if got == 0 && want != 0 {
             return Err(EFAULT);
         }
@@ -203,18 +205,21 @@ impl<'a> RecvMsg<'a> {
         self.flags & msg::PEEK != 0
     }
 
-    /// Where the payload goes.
+    /// Where the payload goes; nowhere with an iterator that is no destination, for which `from_raw` would panic.
     #[inline]
-    pub fn iter(&mut self) -> &mut IovIterDest<'a> {
-        // SAFETY: By the type invariant the iterator is a destination, whose memory the system
-        // call provides for as long as the message exists.
-        unsafe { IovIterDest::from_raw(&mut self.raw.msg_iter) }
+    pub fn iter(&mut self) -> Option<&mut IovIterDest<'a>> {
+        if u32::from(self.raw.msg_iter.data_source) != bindings::ITER_DEST {
+            return None;
+        }
+        // SAFETY: The iterator is a destination, whose memory the system call provides for as long as the message
+        // exists.
+        Some(unsafe { IovIterDest::from_raw(&mut self.raw.msg_iter) })
     }
 
     /// Delivers bytes of `buf`, as many as fit; `EFAULT` if none could be written.
     pub fn copy_to(&mut self, buf: &[u8]) -> Result<usize> {
         let want = buf.len().min(self.len());
-        let got = self.iter().copy_to_iter(buf);
+        let got = self.iter().map_or(0, |iter| iter.copy_to_iter(buf));
         if got == 0 && want != 0 {
             return Err(EFAULT);
         }

@@ -305,9 +305,8 @@ fn piece(
             len
         } else {
             // In bounds: the span is part of the element.
-            rmb.pages()
-                .copy_to_iter(offset, len, message.iter())
-                .unwrap_or(0)
+            let copy = |iter| rmb.pages().copy_to_iter(offset, len, iter).ok();
+            message.iter().and_then(copy).unwrap_or(0)
         };
         copied = copied.wrapping_add(n);
         if n < len {

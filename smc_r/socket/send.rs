@@ -199,10 +199,12 @@ fn piece(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>, urgent: bool) -> Result<
     for span in spans.iter() {
         let len = span.len as usize;
         // In bounds: the span is part of the ring.
-        let n = ring
-            .pages()
-            .copy_from_iter(span.offset as usize, len, message.iter())
-            .unwrap_or(0);
+        let copy = |iter| {
+            ring.pages()
+                .copy_from_iter(span.offset as usize, len, iter)
+                .ok()
+        };
+        let n = message.iter().and_then(copy).unwrap_or(0);
         copied = copied.wrapping_add(n);
         if n < len {
             break;
