@@ -156,7 +156,7 @@ impl Kind {
             Self::Flag => sized(0, c"must be empty"),
             Self::NulString(max) => {
                 let room = usize::from(max).saturating_add(1);
-                if !bytes.iter().take(room).any(|b| *b == 0) {
+                if !bytes.get(..room).unwrap_or(bytes).iter().any(|b| *b == 0) {
                     Err((
                         EINVAL,
                         c"must end with a zero byte and is too long or lacks it",

@@ -61,7 +61,7 @@ impl Ipv6Addresses {
     }
 
     fn iter(&self) -> impl Iterator<Item = &([u8; 16], u8)> {
-        self.entries.iter().take(self.count)
+        self.entries.get(..self.count).unwrap_or_default().iter()
     }
 }
 

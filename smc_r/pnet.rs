@@ -43,11 +43,15 @@ impl PnetId {
     /// it is empty or too long, or if there is anything but letters and digits in it.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
-        let first = text.iter().position(|byte| !space(byte))?;
-        let last = text.iter().rposition(|byte| !space(byte))?;
-        let text = text.get(first..=last)?;
+        let mut text = text;
+        while let Some((_, rest)) = text.split_first().filter(|(first, _)| space(first)) {
+            text = rest;
+        }
+        while let Some((_, rest)) = text.split_last().filter(|(last, _)| space(last)) {
+            text = rest;
+        }
         let mut id = [0; ID_LEN];
-        if text.len() > ID_LEN || !text.iter().all(u8::is_ascii_alphanumeric) {
+        if text.is_empty() || text.len() > ID_LEN || !text.iter().all(u8::is_ascii_alphanumeric) {
             return None;
         }
         for (to, from) in id.iter_mut().zip(text) {

@@ -54,7 +54,7 @@ impl diag::Lister for Sockets {
     fn list(dump: &mut diag::Dump<'_>) -> Result {
         let wanted = Wanted::of(dump.request())?;
         let net = dump.net();
-        for (pass, family) in (0..).zip([Family::Inet, Family::Inet6]) {
+        for (pass, family) in [(0, Family::Inet), (1, Family::Inet6)] {
             if dump.cursor()[0] > pass {
                 continue;
             }

@@ -184,17 +184,17 @@ impl Table {
 
     /// The `n`th connection, with its token, in no particular order.
     pub(crate) fn nth(&self, from: usize) -> Option<(usize, ConnToken, SocketRef)> {
-        self.entries
-            .iter()
-            .enumerate()
-            .skip(from)
-            .find_map(|(place, entry)| match &entry.slot {
-                Slot::Live(sk) => {
-                    let token = ConnToken::at(place, entry.generation)?;
-                    Some((place, token, sk.clone()))
-                }
-                Slot::Free | Slot::Reserved(_) => None,
-            })
+        let is_live = |entry: &Entry| matches!(entry.slot, Slot::Live(_));
+        let next = self.entries.get(from..)?.iter().position(is_live)?;
+        let place = from.checked_add(next)?;
+        let entry = self.entries.get(place)?;
+        match &entry.slot {
+            Slot::Live(sk) => {
+                let token = ConnToken::at(place, entry.generation)?;
+                Some((place, token, sk.clone()))
+            }
+            Slot::Free | Slot::Reserved(_) => None,
+        }
     }
 
     /// After how many milliseconds of silence the most impatient connection wants links to be tested;

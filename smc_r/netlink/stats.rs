@@ -163,7 +163,9 @@ fn put_buffers(
 /// A nest of 64-bit numbers, whose attributes count from 1.
 fn put_numbered(message: &mut Writer<'_>, attr: u16, values: &[u64]) -> Result {
     message.nest(attr, |message| {
-        for (attr, value) in (1..).zip(values) {
+        let mut attr = 0_u16;
+        for value in values {
+            attr = attr.saturating_add(1);
             message.u64_aligned(attr, *value, attr::PAD)?;
         }
         Ok(())
