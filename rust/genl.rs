@@ -6,6 +6,7 @@
 
 use crate::bindings;
 use crate::errno::EOPNOTSUPP;
+use crate::grow::Grow;
 use crate::net::Net;
 pub use crate::netlink::{
     Attr,
@@ -590,7 +591,7 @@ impl<F: Family> Registration<F> {
             // Attributes are looked at by `check`, which can say more about them than the kernel.
             let loose = bindings::genl_validate_flags_GENL_DONT_VALIDATE_STRICT
                 | bindings::genl_validate_flags_GENL_DONT_VALIDATE_DUMP_STRICT;
-            ops.push(
+            ops.append(
                 bindings::genl_ops {
                     cmd: op.cmd,
                     doit: op
@@ -611,7 +612,7 @@ impl<F: Family> Registration<F> {
         for name in F::GROUPS {
             let mut group: bindings::genl_multicast_group = pin_init::zeroed();
             copy_name(&mut group.name, name)?;
-            groups.push(group, GFP_KERNEL)?;
+            groups.append(group, GFP_KERNEL)?;
         }
 
         let mut family = bindings::genl_family {

@@ -19,6 +19,7 @@ mod bindings;
 pub mod diag;
 pub mod errno;
 pub mod genl;
+pub mod grow;
 pub mod handle;
 pub mod ib;
 pub mod memory;

@@ -23,6 +23,7 @@ use core::{
     ptr, //
 };
 use kapi::genl::Changes;
+use kapi::grow::Grow;
 use kapi::ib::{
     self,
     Client,
@@ -97,7 +98,7 @@ impl GidTable {
         let len = ib.port(port.into())?.gids.min(GIDS);
         let mut entries = KVec::new();
         for entry in (0..len).filter_map(|i| ib.gid(port.into(), u8::try_from(i).ok()?)) {
-            entries.push(entry, GFP_KERNEL)?;
+            entries.append(entry, GFP_KERNEL)?;
         }
         Ok(Self {
             port,
@@ -265,7 +266,7 @@ impl Device {
         match place(&inner.gids).and_then(|place| inner.gids.get_mut(place)) {
             Some(gids) => *gids = found,
             // Without memory it is found again the next time.
-            None => drop(inner.gids.push(found, GFP_KERNEL)),
+            None => drop(inner.gids.append(found, GFP_KERNEL)),
         }
         best
     }
@@ -281,7 +282,7 @@ impl Device {
         if inner.ib.is_none() {
             return Err(ENODEV);
         }
-        inner.transports.push(transport, GFP_KERNEL)?;
+        inner.transports.append(transport, GFP_KERNEL)?;
         Ok(())
     }
 
@@ -471,7 +472,7 @@ impl DeviceTable {
                 };
                 let place = paths.iter().position(|(other, _)| *other < rank);
                 let place = place.unwrap_or(paths.len());
-                paths.reserve(1, GFP_KERNEL)?;
+                paths.make_room(1, GFP_KERNEL)?;
                 paths
                     .insert_within_capacity(place, (rank, path))
                     .map_err(|_| ENOMEM)?;
@@ -479,7 +480,7 @@ impl DeviceTable {
         }
         let mut sorted = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
         for (_, path) in paths {
-            sorted.push(path, GFP_KERNEL)?;
+            sorted.append(path, GFP_KERNEL)?;
         }
         Ok(sorted)
     }
@@ -604,7 +605,7 @@ impl Client for Clients {
         )?;
         let data = Arc::new(this.clone(), GFP_KERNEL)?;
         let mut list = self.0.list.lock();
-        list.push(this, GFP_KERNEL)?;
+        list.append(this, GFP_KERNEL)?;
         self.0.count.store(list.len(), Relaxed);
         self.0.changes.note();
         drop(list);

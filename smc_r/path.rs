@@ -7,6 +7,7 @@ use core::net::IpAddr;
 
 use kapi::{
     errno::EHOSTUNREACH,
+    grow::Grow,
     ib::{self, GidKind},
     net::{Hop, Net, Way},
     netdev::{NetDev, NetDevice},
@@ -268,13 +269,13 @@ pub(crate) fn further(
             way_by_gateway(path, peer).is_ok()
         }
     };
-    paths.retain(|path| leads(path));
+    paths.keep(&leads);
     if first.want.pnet.is_some() {
         // A port in the same physical network may be in several subnets, the peer's among them.
         for near in devices.beside(first, address(peer))? {
             let is_known = paths.iter().any(|path| path.is_on(&near.device, near.port));
             if !is_known && leads(&near) {
-                paths.push(near, GFP_KERNEL)?;
+                paths.append(near, GFP_KERNEL)?;
             }
         }
     }

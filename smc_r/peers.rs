@@ -13,7 +13,7 @@
 
 use core::net::IpAddr;
 
-use kapi::{genl::Changes, new_spinlock_bh, spinlock_bh::SpinLockBh};
+use kapi::{genl::Changes, grow::Grow, new_spinlock_bh, spinlock_bh::SpinLockBh};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed}, //
@@ -80,7 +80,7 @@ impl List {
 
     /// Forgets what means nothing any more, and one more if the list is full. There is memory for another one then.
     fn make_room(&mut self, now: Time) {
-        self.peers.retain(|peer| !peer.backoff.is_stale(now));
+        self.peers.keep(|peer| !peer.backoff.is_stale(now));
         if self.peers.len() >= MAX_PEERS {
             let idle = self.peers.iter().position(|peer| !peer.backoff.is_on(now));
             let _forgotten = self.peers.remove(idle.unwrap_or(0));
@@ -125,7 +125,7 @@ impl Peers {
         let now = now();
         let mut list = self.list.lock();
         // Without memory what is known stays.
-        if list.peers.reserve(1, GFP_ATOMIC).is_err() {
+        if list.peers.make_room(1, GFP_ATOMIC).is_err() {
             return;
         }
         let old = list.take(&key);
@@ -140,7 +140,7 @@ impl Peers {
             },
             number: list.last_number,
         };
-        let _ = list.peers.push(peer, GFP_ATOMIC);
+        let _ = list.peers.append(peer, GFP_ATOMIC);
         self.changed(list.peers.len());
     }
 
@@ -150,7 +150,7 @@ impl Peers {
             return;
         }
         let mut list = self.list.lock();
-        list.peers.retain(|peer| !key.is_hit_by(&peer.key));
+        list.peers.keep(|peer| !key.is_hit_by(&peer.key));
         self.changed(list.peers.len());
     }
 

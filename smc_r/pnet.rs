@@ -12,6 +12,7 @@
 
 use kapi::{
     genl::Changes,
+    grow::Grow,
     netdev::{Name, NetDevice}, //
 };
 use kernel::{new_mutex, prelude::*, sync::Mutex};
@@ -128,7 +129,7 @@ impl Table {
         let number = inner.last_number.wrapping_add(1);
         inner
             .entries
-            .push(Entry { number, id, target }, GFP_KERNEL)?;
+            .append(Entry { number, id, target }, GFP_KERNEL)?;
         inner.last_number = number;
         self.changes.note();
         Ok(())
@@ -138,7 +139,7 @@ impl Table {
     pub(crate) fn remove(&self, id: PnetId) -> bool {
         let mut inner = self.inner.lock();
         let before = inner.entries.len();
-        inner.entries.retain(|entry| entry.id != id);
+        inner.entries.keep(|entry| entry.id != id);
         let any = inner.entries.len() != before;
         if any {
             self.changes.note();
@@ -247,12 +248,12 @@ pub(crate) fn add_port(
     port: u8,
 ) -> Result {
     let mut targets = KVec::new();
-    targets.push(Target::Port(name, port), GFP_KERNEL)?;
+    targets.append(Target::Port(name, port), GFP_KERNEL)?;
     for device in &devices.list()? {
         let names = Names::of(device);
         if names.has(&name) {
             for other in Iterator::chain(core::iter::once(names.own), names.parent) {
-                targets.push(Target::Port(other, port), GFP_KERNEL)?;
+                targets.append(Target::Port(other, port), GFP_KERNEL)?;
             }
         }
     }

@@ -11,6 +11,7 @@ use core::net::IpAddr;
 
 use kapi::{
     genl::Changes,
+    grow::Grow,
     sock::{Sk, SockAddr}, //
 };
 use kernel::{
@@ -135,7 +136,7 @@ impl Rules {
         {
             return Err(EEXIST);
         }
-        list.reserve(1, GFP_KERNEL)?;
+        list.make_room(1, GFP_KERNEL)?;
         list.insert_within_capacity(place, rule)
             .map_err(|_| ENOMEM)?;
         self.changed(list.len());

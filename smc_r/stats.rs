@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-use kapi::{new_spinlock_bh, percpu::PerCpu, spinlock_bh::SpinLockBh};
+use kapi::{grow::Grow, new_spinlock_bh, percpu::PerCpu, spinlock_bh::SpinLockBh};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -60,7 +60,7 @@ impl Reasons {
             reason.count = reason.count.saturating_add(1);
         } else if self.each.len() < MAX_REASONS {
             // Without memory the reason is in the total alone.
-            let _ = self.each.push(Reason { code, count: 1 }, GFP_ATOMIC);
+            let _ = self.each.append(Reason { code, count: 1 }, GFP_ATOMIC);
         }
     }
 }
@@ -111,7 +111,7 @@ impl Fallbacks {
             number: self.last_number,
         };
         // Without memory the peer is forgotten.
-        let _ = self.peers.push(entry, GFP_ATOMIC);
+        let _ = self.peers.append(entry, GFP_ATOMIC);
     }
 
     /// The reasons of one side.
@@ -171,7 +171,7 @@ impl Failures {
                 count: 1,
             };
             // Without memory it is in the total of its side alone.
-            let _ = self.0.push(failure, GFP_KERNEL);
+            let _ = self.0.append(failure, GFP_KERNEL);
         }
     }
 

@@ -42,6 +42,7 @@ use super::{
 };
 use crate::{
     bindings,
+    grow::Grow,
     new_spinlock_bh,
     spinlock_bh::SpinLockBh, //
 };
@@ -488,7 +489,7 @@ impl<H: Handler> Connection<H> {
         let index = free.unwrap_or(objects.regions.len());
         match objects.regions.get_mut(index) {
             Some(place) => *place = Some(region),
-            None => objects.regions.push(Some(region), GFP_KERNEL)?,
+            None => objects.regions.append(Some(region), GFP_KERNEL)?,
         }
         Ok((RegionId(index as u32), key, address))
     }

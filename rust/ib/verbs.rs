@@ -9,7 +9,10 @@ use super::{
     },
     pd::Pd,
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    grow::Grow, //
+};
 use core::{
     ffi::c_void,
     ptr::{
@@ -415,7 +418,7 @@ impl Cqe {
     pub(super) fn list(len: usize, done: Done) -> Result<KVec<Self>> {
         let mut list = KVec::with_capacity(len, GFP_KERNEL)?;
         for _ in 0..len {
-            list.push(Self::new(done), GFP_KERNEL)?;
+            list.append(Self::new(done), GFP_KERNEL)?;
         }
         Ok(list)
     }

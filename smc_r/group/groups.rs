@@ -4,7 +4,11 @@
 
 use core::net::IpAddr;
 
-use kapi::{errno::ENOBUFS, genl::Changes};
+use kapi::{
+    errno::ENOBUFS,
+    genl::Changes,
+    grow::{self, Grow}, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -215,7 +219,7 @@ impl Groups {
         if ns.groups() as usize >= 2 * MOST_GROUPS {
             return Err(EBUSY);
         }
-        let count = own().count();
+        let count = grow::count(own());
         if count < MAX_GROUPS {
             return Ok(());
         }
@@ -239,13 +243,13 @@ impl Groups {
         path: &Path,
         terms: Option<Terms>,
     ) -> Result<(Arc<Group>, ConnToken)> {
-        list.reserve(1, GFP_KERNEL)?;
+        list.make_room(1, GFP_KERNEL)?;
         let group = Group::new(ns.clone(), role, peer, path, terms)?;
         let Some(token) = group.add_connection() else {
             group.release();
             return Err(ENOBUFS);
         };
-        list.push(group.clone(), GFP_KERNEL)?;
+        list.append(group.clone(), GFP_KERNEL)?;
         self.changes.note();
         // It may have begun to be drained since it was chosen, by somebody who did not find this group.
         if path.device.is_drained(path.port) {
@@ -357,7 +361,7 @@ impl Groups {
         let list = self.list.lock();
         for group in list.iter().filter(|group| which(group)) {
             let on_it = |link: &Arc<Link>| link.path.is_on(device, port);
-            let links = group.links().filter(on_it).count();
+            let links = grow::count(group.links().filter(on_it));
             users.links = users.links.saturating_add(links);
             users.critical |= links != 0 && group.depends_on_a_port();
         }
@@ -389,7 +393,9 @@ impl Groups {
     /// Bytes of buffers that no connection uses, as far as it can be seen without waiting.
     pub(crate) fn idle_bytes(&self) -> usize {
         let list = self.list.try_lock();
-        list.map_or(0, |list| list.iter().map(|group| group.idle_bytes()).sum())
+        list.map_or(0, |list| {
+            grow::sum(list.iter().map(|group| group.idle_bytes()))
+        })
     }
 
     /// Looks at every group and its links.

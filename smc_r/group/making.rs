@@ -5,6 +5,7 @@
 
 use kapi::{
     errno::{EHOSTUNREACH, ENOTCONN, ESTALE},
+    grow,
     workqueue, //
 };
 use kernel::{
@@ -200,7 +201,7 @@ impl Group {
     fn choose_path(&self, spare_only: bool, peer: Option<Gid>) -> Option<Path> {
         let paths = self.further_paths(peer);
         let free = |path: &Path| self.is_port_free(path);
-        let spare = paths.iter().filter(|path| free(path)).count();
+        let spare = grow::count(paths.iter().filter(|path| free(path)));
         if spare != 0 {
             // Each in turn: the peer may have no way to some of them.
             let choice = match peer {

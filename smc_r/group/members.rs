@@ -2,10 +2,13 @@
 
 //! The connections of a group, and the buffers they take and give back.
 
-use kapi::errno::{
-    ENOBUFS,
-    ENOTCONN,
-    EPROTO, //
+use kapi::{
+    errno::{
+        ENOBUFS,
+        ENOTCONN,
+        EPROTO, //
+    },
+    grow::Grow,
 };
 use kernel::{
     prelude::*,
@@ -149,7 +152,7 @@ impl Group {
                 shared,
                 ..
             } = &mut *guard;
-            shared.reserve(1, GFP_ATOMIC)?;
+            shared.make_room(1, GFP_ATOMIC)?;
             let mut peers = PeerTable::new(peers);
             let place = if flow.is_over() {
                 chosen
@@ -160,7 +163,7 @@ impl Group {
             let claim = peers.claim(place, element).map_err(|_| EPROTO)?;
             if let Claim::TakenOver(element) = claim {
                 // Whoever had it may be on its way out already, and not be found below.
-                shared.push(element, GFP_ATOMIC)?;
+                shared.append(element, GFP_ATOMIC)?;
             }
             // Now: another link may come to the place.
             let link = flow.is_link_up(place).then(|| self.link(place)).flatten();

@@ -26,6 +26,7 @@ use core::net::IpAddr;
 
 use kapi::{
     errno::{ENOTCONN, EPROTO},
+    grow::Grow,
     new_delayed_work,
     new_spinlock_bh,
     spinlock_bh::{SpinLockBh, SpinLockBhGuard},
@@ -298,11 +299,11 @@ impl Group {
         let flow = Self::new_flow(&ns, role, id, terms.as_ref())?;
         let mut peers = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
         for _ in 0..MAX_PEER_RMBS {
-            peers.push(PeerRmb::EMPTY, GFP_KERNEL)?;
+            peers.append(PeerRmb::EMPTY, GFP_KERNEL)?;
         }
         let mut own = KVVec::with_capacity(MAX_PEER_RMBS, GFP_KERNEL)?;
         for _ in 0..MAX_PEER_RMBS {
-            own.push(None, GFP_KERNEL)?;
+            own.append(None, GFP_KERNEL)?;
         }
         let long = if terms.is_some() { LONG_MESSAGE } else { 0 };
         let long = KVVec::from_elem(0, long, GFP_KERNEL)?;
@@ -622,7 +623,7 @@ impl Group {
             .iter()
             .any(|other| Arc::ptr_eq(other, &handshake))
         {
-            waiters.others.push(handshake, GFP_ATOMIC)?;
+            waiters.others.append(handshake, GFP_ATOMIC)?;
         }
         Ok(())
     }

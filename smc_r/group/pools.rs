@@ -3,7 +3,10 @@
 //! RMBs of a link group, kept registered and cut into elements. A connection that ends gives its element back
 //! here, and the next one needs neither memory registration nor an exchange with the peer.
 
-use kapi::errno::{ENOBUFS, ENOTCONN};
+use kapi::{
+    errno::{ENOBUFS, ENOTCONN},
+    grow::{self, Grow}, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -236,7 +239,7 @@ impl Pools {
         Memory { memory, size }: Memory,
         known: Known,
     ) -> Result<Arc<GroupRmb>> {
-        self.rmbs.retain(|entry| !entry.is_refused());
+        self.rmbs.keep(|entry| !entry.is_refused());
         if self.rmbs.len() >= MAX_RMBS {
             return Err(ENOBUFS);
         }
@@ -272,7 +275,7 @@ impl Pools {
             elements: Elements::new(size, count),
             mark: Mark::No,
         };
-        self.rmbs.push(entry, GFP_KERNEL)?;
+        self.rmbs.append(entry, GFP_KERNEL)?;
         Ok(rmb)
     }
 
@@ -282,7 +285,7 @@ impl Pools {
         let same = self.rmbs.iter().filter(|entry| {
             entry.wanted == size && matches!(entry.rmb.known(), Known::Yes | Known::Announced)
         });
-        let bytes = RMB_BYTES << same.clone().count().min(RMB_DOUBLINGS);
+        let bytes = RMB_BYTES << grow::count(same.clone()).min(RMB_DOUBLINGS);
         let missing = same.fold(u32::from(max_connections), |missing, entry| {
             let elements = &entry.elements;
             missing
@@ -317,7 +320,7 @@ impl Pools {
         let mut tokens = KVec::with_capacity(self.rmbs.len(), GFP_KERNEL)?;
         for entry in &self.rmbs {
             if let Some(token) = entry.rmb.token(link) {
-                tokens.push((entry.rmb.id, token), GFP_KERNEL)?;
+                tokens.append((entry.rmb.id, token), GFP_KERNEL)?;
             }
         }
         Ok(tokens)
@@ -392,7 +395,7 @@ impl Pools {
             .rmbs
             .iter()
             .filter(|entry| entry.is_idle() || entry.is_refused());
-        idle.map(|entry| entry.rmb.memory.len()).sum()
+        grow::sum(idle.map(|entry| entry.rmb.memory.len()))
     }
 
     /// Begins to give back what no connection uses at the moment: marks the RMBs.
@@ -424,7 +427,7 @@ impl Pools {
         if self.trimming.is_some() && self.trimming != forgotten {
             return None;
         }
-        self.rmbs.retain(|entry| !entry.is_refused());
+        self.rmbs.keep(|entry| !entry.is_refused());
         let next = self.rmbs.iter().find(|entry| {
             entry.is_idle() && (entry.mark == Mark::Due || entry.elements.is_spent())
         });
@@ -444,12 +447,12 @@ impl Pools {
     /// Frees an RMB that no connection uses and no peer can write to. Sleeps.
     pub(super) fn forget(&mut self, id: RmbId) {
         self.rmbs
-            .retain(|entry| entry.rmb.id != id || !entry.elements.is_idle());
+            .keep(|entry| entry.rmb.id != id || !entry.elements.is_idle());
     }
 
     /// Bytes of all RMBs.
     pub(crate) fn bytes(&self) -> usize {
-        self.rmbs.iter().map(|entry| entry.rmb.memory.len()).sum()
+        grow::sum(self.rmbs.iter().map(|entry| entry.rmb.memory.len()))
     }
 }
 

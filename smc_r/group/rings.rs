@@ -6,7 +6,10 @@
 
 use core::iter;
 
-use kapi::workqueue;
+use kapi::{
+    grow::{self, Grow},
+    workqueue, //
+};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::wire::RmbeSize;
 
@@ -98,7 +101,7 @@ impl Rings {
         let len = ring.ring.len();
         if quiet && self.idle.len() < MAX_IDLE {
             // Without memory for the list, the ring is freed.
-            if self.idle.push(ring, GFP_KERNEL).is_ok() {
+            if self.idle.append(ring, GFP_KERNEL).is_ok() {
                 return;
             }
         }
@@ -118,7 +121,7 @@ impl Rings {
         let mut spare = KVec::new();
         for _ in 0..self.fewest {
             // Without memory for the list, the others stay.
-            if !self.has_spare() || spare.reserve(1, GFP_KERNEL).is_err() {
+            if !self.has_spare() || spare.make_room(1, GFP_KERNEL).is_err() {
                 break;
             }
             if let Some(ring) = self.idle.pop() {
@@ -137,7 +140,7 @@ impl Rings {
 }
 
 fn bytes(rings: &[PooledRing]) -> usize {
-    rings.iter().map(|idle| idle.ring.len()).sum()
+    grow::sum(rings.iter().map(|idle| idle.ring.len()))
 }
 
 /// Tag type: looks for rings that are not used.

@@ -4,6 +4,7 @@
 
 use core::num::NonZeroU32;
 
+use kapi::grow::Grow;
 use kernel::{alloc::kvec::KVVec, prelude::*, sync::atomic::Relaxed};
 use smc_proto::{
     cdc::Cdc,
@@ -94,8 +95,8 @@ impl Table {
         let mut entries = KVVec::with_capacity(places, GFP_KERNEL)?;
         let mut free = KVVec::with_capacity(places, GFP_KERNEL)?;
         for place in 0..places {
-            free.push(place as u16, GFP_KERNEL)?;
-            entries.push(
+            free.append(place as u16, GFP_KERNEL)?;
+            entries.append(
                 Entry {
                     generation: 0,
                     slot: Slot::Free,

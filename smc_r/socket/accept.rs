@@ -22,6 +22,7 @@ use kapi::{
         ECONNABORTED,
         EINVAL, //
     },
+    grow::Grow,
     new_delayed_work,
     new_spinlock_bh,
     new_work,
@@ -111,10 +112,10 @@ impl Queue {
         let there = self.waiting().saturating_add(self.pending.len());
         let total = there.saturating_add(1);
         let spare = total.saturating_sub(self.ready.len());
-        self.ready.reserve(spare, GFP_ATOMIC)?;
+        self.ready.make_room(spare, GFP_ATOMIC)?;
         let spare = total.saturating_sub(self.deferred.len());
-        self.deferred.reserve(spare, GFP_ATOMIC)?;
-        self.pending.reserve(1, GFP_ATOMIC)?;
+        self.deferred.make_room(spare, GFP_ATOMIC)?;
+        self.pending.make_room(1, GFP_ATOMIC)?;
         Ok(())
     }
 }
@@ -366,7 +367,7 @@ impl Listener {
             return Err(ECONNABORTED);
         }
         queue.reserve()?;
-        queue.pending.push(child.clone(), GFP_ATOMIC)?;
+        queue.pending.append(child.clone(), GFP_ATOMIC)?;
         queue.taking = false;
         Ok(())
     }
@@ -419,7 +420,7 @@ impl Listener {
             return Err(ECONNABORTED);
         }
         queue.reserve()?;
-        queue.ready.push(child, GFP_ATOMIC)?;
+        queue.ready.append(child, GFP_ATOMIC)?;
         queue.taking = false;
         queue.tell();
         Ok(())
