@@ -146,7 +146,13 @@ pub(crate) struct Link {
     pub(crate) is_off: bool,
     /// There is a further queue pair for the ADD LINK of a server.
     pub(crate) has_further: bool,
-    /// What the group has to hear of: requests about further links, which are not answered yet, and about keys, which are.
+    /// A further link: how many keys the other side is told of. The first is ours, and of the others nobody knows.
+    pub(crate) keys: u8,
+    /// How many of them it has not been told of yet.
+    pub(crate) keys_left: u8,
+    /// The answer to the last request of a kind, whether it was sent or not.
+    pub(crate) answered: BTreeMap<u8, Vec<u8>>,
+    /// What the group has to hear of: requests about further links, which are not answered yet, and keys.
     pub(crate) asked: Vec<Vec<u8>>,
 }
 
@@ -189,6 +195,9 @@ impl Link {
             news: Vec::new(),
             is_off: false,
             has_further: false,
+            keys: 1,
+            keys_left: 1,
+            answered: BTreeMap::new(),
             asked: Vec::new(),
         };
         for slot in 0..DEPTH as usize {
@@ -283,6 +292,7 @@ impl Link {
     /// Answers as it was said for requests of this kind.
     pub(crate) fn answer(&mut self, mut reply: Vec<u8>) {
         let kind = reply[0] & 0x1f;
+        self.answered.insert(kind, reply.clone());
         match self.answers.get(&kind).cloned().unwrap_or(Answer::Now) {
             Answer::Now => {}
             Answer::After(time) => {
@@ -300,6 +310,9 @@ impl Link {
     fn reply(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let fixed: [u8; llc::LEN] = *message.first_chunk()?;
         if fixed[3] & REPLY != 0 {
+            if fixed[0] & 0x1f == kind::ADD_LINK_CONT {
+                self.asked.push(message.to_vec());
+            }
             return None;
         }
         if self.terms.version == 2 {
@@ -411,11 +424,14 @@ impl Link {
         message
     }
 
-    /// ADD LINK CONTINUATION: our RMB and its key on a further link.
+    /// ADD LINK CONTINUATION: how many keys are left to be told on a further link, and in the first one that of our RMB.
     pub(crate) fn add_link_cont(&self, further: &Link) -> Vec<u8> {
         let mut message = self.blank(kind::ADD_LINK_CONT);
         message[4] = further.number;
-        message[5] = 1;
+        message[5] = further.keys_left;
+        if further.keys_left < further.keys {
+            return message;
+        }
         message[8..12].copy_from_slice(&self.rmb.rkey().to_be_bytes());
         message[12..16].copy_from_slice(&further.rmb.rkey().to_be_bytes());
         message[16..24].copy_from_slice(&further.rmb.address().to_be_bytes());

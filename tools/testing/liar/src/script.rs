@@ -17,9 +17,10 @@ In the end, nothing may have been written to our RMBs but what came with a messa
 that came have to be possible.
 
   link L client|server [v2=EID] [elements=N] [size=CODE]   a host of its own, with one queue pair
-  further M L                       a queue pair on the second device, for a further link of the group of L: a client
-                                    answers ADD LINK with it
-  add M                             server: adds that link, all up to CONFIRM LINK
+  further M L [keys=N]              a queue pair on the second device, for a further link of the group of L: a client
+                                    answers ADD LINK with it, and tells of so many keys
+  offer M                           server: ADD LINK for that link, and the answer
+  add M                             the same, and all up to CONFIRM LINK
   move C M                          from now on a connection sends on another link
   connect C L HOST PORT             TCP connection with the option
   open C L HOST PORT                the same, and all up to where data flows
@@ -34,6 +35,7 @@ that came have to be possible.
   llc L KIND [reply] [via=M] [set=AT:HEX]... [len=N] [times=N] [vary=AT]   KIND also type:BYTE; via: sent on M
   answer L KIND now|never|MS|with:HEX|as [set=AT:HEX]...
                                     how requests of the other side are answered; flags to add; bytes to change
+  reply L KIND [via=M] [set=AT:HEX]...   the answer to the last request of a kind: late, once more, or on M
   await L KIND [reply] [set=AT:HEX]... [SECONDS]     an LLC message with these bytes comes
   cdc C [prod=CURSOR] [cons=CURSOR] [seq=+N|N] [token=N|C] [prod-flags=HEX] [state-flags=HEX]
       [len=N] [times=N]             CURSOR: +N, -N (bytes from where it is), WRAP:COUNT
@@ -203,7 +205,11 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
             Ok(())
         }
         "link" => link(world, words),
-        "further" => world.add_further(&words.next()?, &words.next()?),
+        "further" => {
+            let keys = words.number("keys", 1)? as u8;
+            world.add_further(&words.next()?, &words.next()?, keys)
+        }
+        "offer" => world.offer_further(&words.next()?),
         "add" => world.add(&words.next()?),
         "move" => world.move_to(&words.next()?, &words.next()?),
         "connect" | "open" | "listen" | "accepted" | "serve" => enter(world, &verb, words),
@@ -211,6 +217,7 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
         "confirm" => world.confirm(&words.next()?),
         "llc" => llc(world, words),
         "answer" => answer(world, words),
+        "reply" => reply(world, words),
         "await" => await_llc(world, words),
         "cdc" => cdc(world, words),
         "write" | "read" => access(world, verb == "read", words),
@@ -383,6 +390,17 @@ fn answer(world: &mut World, words: &mut Words) -> Result<(), String> {
     };
     world.link(&name)?.answers.insert(kind, answer);
     Ok(())
+}
+
+fn reply(world: &mut World, words: &mut Words) -> Result<(), String> {
+    let name = words.next()?;
+    let kind = kind_of(&words.next()?)?;
+    let answer = world.link(&name)?.answered.get(&kind).cloned();
+    let mut message = answer.ok_or("nothing was asked")?;
+    patch(&mut message, &words.patches()?);
+    let via = words.named("via").unwrap_or(name);
+    let id = world.post(&via, &message)?;
+    world.is_done(&via, id).map(|_| ())
 }
 
 fn await_llc(world: &mut World, words: &mut Words) -> Result<(), String> {

@@ -30,6 +30,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// How long something may take that should come at once.
 pub(crate) const SOON: f64 = 20.0;
 
+/// Keys in one ADD LINK CONTINUATION.
+const KEYS_PER_MESSAGE: u8 = 2;
+
 /// What an unused byte of our RMBs holds.
 const CANARY: u8 = 0xa5;
 
@@ -196,15 +199,17 @@ impl World {
     }
 
     /// Makes a queue pair on the second port, for a further link of the group of another one.
-    pub(crate) fn add_further(&mut self, name: &str, of: &str) -> Result<(), String> {
+    pub(crate) fn add_further(&mut self, name: &str, of: &str, keys: u8) -> Result<(), String> {
         let (port, mac) = self.further.as_ref().ok_or("no second device")?;
         let first = self.peering(of)?;
         let terms = Terms {
             mac: *mac,
             ..first.link.terms
         };
+        let mut link = Link::new(port, terms, Some(&first.link.rmb)).map_err(text)?;
+        link.keys = keys;
         let peering = Peering {
-            link: Link::new(port, terms, Some(&first.link.rmb)).map_err(text)?,
+            link,
             group: of.into(),
             eid: first.eid,
             agreed: None,
@@ -232,8 +237,7 @@ impl World {
         let reply = match further {
             Some(name) if is_cont => {
                 self.learn_keys(group, message);
-                let further = &self.peering(&name)?.link;
-                self.peering(group)?.link.add_link_cont(further)
+                self.next_keys(group, &name)?
             }
             Some(name) => {
                 // It may have gone, and is promised all the same.
@@ -276,6 +280,7 @@ impl World {
     /// Connects a further link to what ADD LINK says.
     fn join(&mut self, name: &str, message: &[u8]) -> Result<(), String> {
         let link = self.link(name)?;
+        link.keys_left = link.keys;
         link.number = message[31];
         link.connect(FarEnd {
             gid: array(message, 12),
@@ -325,15 +330,31 @@ impl World {
         &mut rmbs[place]
     }
 
-    /// Server: adds a further link, all up to CONFIRM LINK.
-    pub(crate) fn add(&mut self, name: &str) -> Result<(), String> {
-        let group = self.peering(name)?.group.clone();
+    /// Our next ADD LINK CONTINUATION about a further link.
+    fn next_keys(&mut self, group: &str, further: &str) -> Result<Vec<u8>, String> {
+        let link = &self.peering(further)?.link;
+        let message = self.peering(group)?.link.add_link_cont(link);
+        let link = self.link(further)?;
+        link.keys_left = link.keys_left.saturating_sub(KEYS_PER_MESSAGE);
+        Ok(message)
+    }
+
+    /// Server: offers a further link, and connects it to what the answer says.
+    pub(crate) fn offer_further(&mut self, name: &str) -> Result<(), String> {
+        let group = self.group_of(name);
         self.link(name)?.number = 2;
         let message = self.offer(&group, name, 2)?;
         self.post(&group, &message)?;
         let reply = self.take_llc(&group, kind::ADD_LINK, true, &[], SOON)?;
         self.join(name, &reply)?;
         self.learn_keys_v2(&group, &reply);
+        Ok(())
+    }
+
+    /// Server: adds a further link, all up to CONFIRM LINK.
+    pub(crate) fn add(&mut self, name: &str) -> Result<(), String> {
+        self.offer_further(name)?;
+        let group = self.group_of(name);
         if self.peering(name)?.link.terms.version == 1 {
             self.exchange_keys(&group, name)?;
         }
@@ -342,14 +363,16 @@ impl World {
         self.wait_llc(name, kind::CONFIRM_LINK, true, SOON)
     }
 
-    /// Server of version 1: our key on a further link, and the other side's.
+    /// Server of version 1: our keys on a further link, and the other side's.
     fn exchange_keys(&mut self, group: &str, further: &str) -> Result<(), String> {
-        let further = &self.peering(further)?.link;
-        let message = self.peering(group)?.link.add_link_cont(further);
-        self.post(group, &message)?;
-        let reply = self.take_llc(group, kind::ADD_LINK_CONT, true, &[], SOON)?;
-        self.learn_keys(group, &reply);
-        Ok(())
+        loop {
+            let message = self.next_keys(group, further)?;
+            self.post(group, &message)?;
+            let reply = self.take_llc(group, kind::ADD_LINK_CONT, true, &[], SOON)?;
+            if message[5].max(reply[5]) <= KEYS_PER_MESSAGE {
+                return Ok(());
+            }
+        }
     }
 
     /// From now on a connection sends on another link.
@@ -433,14 +456,14 @@ impl World {
             asked.extend(came.map(|message| (name.clone(), message)));
         }
         for (link, message) in asked {
-            let result = if message[0] & 0x1f == kind::CONFIRM_RKEY {
-                self.learn_rkeys(&link, &message);
-                Ok(())
-            } else {
-                self.asked(&link, &message)
-            };
-            if let Err(error) = result {
-                self.trace(|| format!("  {link}: {error}"));
+            match (message[0] & 0x1f, message[3] & 0x80 != 0) {
+                (kind::CONFIRM_RKEY, _) => self.learn_rkeys(&link, &message),
+                (_, true) => self.learn_keys(&link, &message),
+                (_, false) => {
+                    if let Err(error) = self.asked(&link, &message) {
+                        self.trace(|| format!("  {link}: {error}"));
+                    }
+                }
             }
         }
     }
