@@ -69,7 +69,7 @@ begin() {
 
 # faults: the counters of A, name and number in a line.
 faults() {
-	inA timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'
+	faults_of "$A"
 	echo "fallbacks $(counter "$A" fallback)"
 }
 

@@ -300,6 +300,9 @@ counter() {
 		END { printf "%d\n", sum }' "$TMP/counter"
 }
 
+# faults_of HOST: its counters of what went wrong, name and number in a line.
+faults_of() { in_host "$1" timeout 20 smcctl --json faults | tr -d '",:{}' | awk 'NF == 2 { print $1, $2 }'; }
+
 # fallback_reason HOST SIDE CODE: how often that side (client, server) fell back for that reason. Codes:
 # the peer did not show the option, no device, another subnet, the peer declined.
 NO_OPTION=0x03010000 NO_DEVICE=0x03030002 SUBNET=0x03070000 DECLINED=0x05000000
