@@ -173,27 +173,13 @@ pub fn run(cli: &Cli) -> (String, u8) {
         prefix: common.address.1,
     };
     let start = Instant::now();
-    let mut host = match server {
-        Some(args) => {
-            let other = End {
-                mac: [0; 6],
-                ip: args.host.octets(),
-                port: args.port,
-            };
-            let scripts = match scripts_of(args, &identity) {
-                Ok(scripts) => scripts,
-                Err(message) => return (format!("smc_peer: {message}"), 2),
-            };
-            Host::client(own, other, !common.no_option, scripts, start)
-        }
-        None => {
-            let steps = match script_of(common, false, &identity) {
-                Ok(steps) => steps,
-                Err(message) => return (format!("smc_peer: {message}"), 2),
-            };
-            let count = usize::from(common.connections);
-            Host::server(own, !common.no_option, steps, count)
-        }
+    let host = match server {
+        Some(args) => client_of(args, own, &identity, start),
+        None => server_of(common, own, &identity),
+    };
+    let mut host = match host {
+        Ok(host) => host,
+        Err(message) => return (format!("smc_peer: {message}"), 2),
     };
     if let Some(file) = &common.ready_file {
         if let Err(error) = std::fs::write(file, "ready\n") {
@@ -205,6 +191,28 @@ pub fn run(cli: &Cli) -> (String, u8) {
         return (format!("smc_peer: {}: {error}", common.interface), 3);
     }
     report(common, &host, start)
+}
+
+fn client_of(
+    args: &ClientArgs,
+    own: End,
+    identity: &Identity,
+    start: Instant,
+) -> Result<Host, String> {
+    let other = End {
+        mac: [0; 6],
+        ip: args.host.octets(),
+        port: args.port,
+    };
+    let scripts = scripts_of(args, identity)?;
+    let option = !args.common.no_option;
+    Ok(Host::client(own, other, option, scripts, start))
+}
+
+fn server_of(common: &Common, own: End, identity: &Identity) -> Result<Host, String> {
+    let steps = script_of(common, false, identity)?;
+    let count = usize::from(common.connections);
+    Ok(Host::server(own, !common.no_option, steps, count))
 }
 
 /// A port that another run has hardly used a moment ago.
