@@ -19,6 +19,8 @@ PATIENCE=4000
 # How many times as long as before, or afterwards, a usual round may take. The programs of both sides, the liar that never
 # sleeps included, share two processors, which are emulated where tests run.
 SLOWER=4
+# How many times as long as on a stock kernel things may take, as selftests/py/suite.py has it.
+TIMES=$((${SMC_TEST_PATIENCE:-4} < 8 ? 1 : SMC_TEST_PATIENCE / 4))
 # So many rounds there are during each case, or nothing is said of it.
 LEAST_ROUNDS=5
 
@@ -27,11 +29,11 @@ LEAST_ROUNDS=5
 start_beside() {
 	rm -f "$TMP"/echoer.ready "$TMP"/beside.*
 	mkfifo "$TMP/beside.in"
-	inA timeout 1500 python3 -u "$ST_PY/echoer.py" server $A4 $P "$TMP/echoer.ready" >"$TMP/echoer.out" 2>"$TMP/echoer.txt" &
+	inA timeout $((1500 * TIMES)) python3 -u "$ST_PY/echoer.py" server $A4 $P "$TMP/echoer.ready" >"$TMP/echoer.out" 2>"$TMP/echoer.txt" &
 	echo $! >"$TMP/kept"
 	until_file 20 "$TMP/echoer.ready"
 	# Held open, so that what the cases say is not followed by the end of the file.
-	inB timeout 1500 python3 -u "$ST_PY/echoer.py" client $A4 $P <>"$TMP/beside.in" >>"$TMP/beside.out" 2>"$TMP/beside.txt" &
+	inB timeout $((1500 * TIMES)) python3 -u "$ST_PY/echoer.py" client $A4 $P <>"$TMP/beside.in" >>"$TMP/beside.out" 2>"$TMP/beside.txt" &
 	echo $! >>"$TMP/kept"
 	beside calm calm >/dev/null
 	ip netns pids "$A" >>"$TMP/kept"
@@ -111,7 +113,7 @@ declare -A GUESTS
 tell() {
 	local n
 	for n in "${!GUESTS[@]}"; do until_file 60 "$TMP/listens.$n.up"; done
-	inB timeout 240 smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D "V=$V" -D A=$A4 -D P=$P -D T="$TMP" \
+	inB timeout $((240 * TIMES)) smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D "V=$V" -D A=$A4 -D P=$P -D T="$TMP" \
 		>"$TMP/liar.json" 2>"$TMP/liar.err"
 }
 liar() {
