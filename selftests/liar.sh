@@ -21,6 +21,8 @@ PATIENCE=4000
 SLOWER=4
 # How many times as long as on a stock kernel things may take, as selftests/py/suite.py has it.
 TIMES=$((${SMC_TEST_PATIENCE:-4} < 8 ? 1 : SMC_TEST_PATIENCE / 4))
+# Seconds that the transfer next to it may go on for: no less than the suite may take.
+BESIDE=$((1000 * ${SMC_TEST_PATIENCE:-1}))
 # So many rounds there are during each case, or nothing is said of it.
 LEAST_ROUNDS=5
 
@@ -29,11 +31,11 @@ LEAST_ROUNDS=5
 start_beside() {
 	rm -f "$TMP"/echoer.ready "$TMP"/beside.*
 	mkfifo "$TMP/beside.in"
-	inA timeout $((1500 * TIMES)) python3 -u "$ST_PY/echoer.py" server $A4 $P "$TMP/echoer.ready" >"$TMP/echoer.out" 2>"$TMP/echoer.txt" &
+	inA timeout $BESIDE python3 -u "$ST_PY/echoer.py" server $A4 $P "$TMP/echoer.ready" >"$TMP/echoer.out" 2>"$TMP/echoer.txt" &
 	echo $! >"$TMP/kept"
 	until_file 20 "$TMP/echoer.ready"
 	# Held open, so that what the cases say is not followed by the end of the file.
-	inB timeout $((1500 * TIMES)) python3 -u "$ST_PY/echoer.py" client $A4 $P <>"$TMP/beside.in" >>"$TMP/beside.out" 2>"$TMP/beside.txt" &
+	inB timeout $BESIDE python3 -u "$ST_PY/echoer.py" client $A4 $P <>"$TMP/beside.in" >>"$TMP/beside.out" 2>"$TMP/beside.txt" &
 	echo $! >>"$TMP/kept"
 	beside calm calm >/dev/null
 	ip netns pids "$A" >>"$TMP/kept"
@@ -126,7 +128,7 @@ liar() {
 # many rounds of an echo. guest_said N RESULT...: one of these it has to say in the end.
 guest() {
 	rm -f "$TMP/listens.$1" "$TMP/listens.$1.up"
-	inA timeout 300 python3 -u "$ST_PY/echoer.py" guest $LIAR $((G + 100 * $1)) $2 "$TMP/listens.$1" \
+	inA timeout $((300 * TIMES)) python3 -u "$ST_PY/echoer.py" guest $LIAR $((G + 100 * $1)) $2 "$TMP/listens.$1" \
 		>"$TMP/guest.$1.out" 2>"$TMP/guest.$1.err" &
 	GUESTS[$1]=$!
 }

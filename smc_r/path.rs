@@ -62,7 +62,10 @@ impl Ipv6Addresses {
     }
 
     fn iter(&self) -> impl Iterator<Item = &([u8; 16], u8)> {
-        self.entries.get(..self.count).unwrap_or_default().iter()
+        self.entries
+            .get(..self.count)
+            .unwrap_or(&self.entries)
+            .iter()
     }
 }
 

@@ -21,7 +21,7 @@ use kernel::prelude::*;
 ///
 /// # Invariants
 ///
-/// The header belongs to a `sendmsg` in progress; its iterator is a source.
+/// The header belongs to a `sendmsg` in progress.
 pub struct SendMsg<'a>(&'a mut bindings::msghdr);
 
 impl<'a> SendMsg<'a> {
@@ -150,7 +150,7 @@ impl Drop for Completion {
 ///
 /// # Invariants
 ///
-/// The header belongs to a `recvmsg` in progress; its iterator is a destination.
+/// The header belongs to a `recvmsg` in progress.
 pub struct RecvMsg<'a> {
     raw: &'a mut bindings::msghdr,
     flags: u32,

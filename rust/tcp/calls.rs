@@ -453,8 +453,7 @@ impl TcpSocket {
         self.inner().option.negotiated(self.sk())
     }
 
-    /// An accepted connection: has the client offered the option without being answered it? Never
-    /// known where the kernel itself has the option.
+    /// An accepted connection: has the client offered the option without being answered it?
     pub fn option_refused(&self) -> bool {
         self.inner().option.refused()
     }

@@ -143,6 +143,12 @@ impl Inner {
         // SAFETY: The sock exists; process context, as the callers are.
         unsafe { bindings::lock_sock(sk) };
         self.option.unwatch(sk);
+        // A child that is made without us would inherit what its listener has of ours.
+        // SAFETY: The sock is locked.
+        if unsafe { bindings::sk_state(sk) } == crate::sock::state::LISTEN {
+            // SAFETY: As above.
+            unsafe { bindings::tcp_vacate(sk) };
+        }
         // SAFETY: The sock exists, and `saved` is what it had.
         unsafe { bindings::tcp_unhook(sk, &events::OURS, &self.saved) };
         // SAFETY: Locked above.

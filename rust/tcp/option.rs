@@ -2,7 +2,8 @@
 
 //! The capability option of one TCP socket.
 //!
-//! On a kernel that knows the option, the TCP sock has flags for it. Elsewhere the option is put
+//! On a kernel that knows the option, the TCP sock has a flag for it, and a function which a listener is asked by
+//! whether to answer; what the client has offered is seen in the saved SYN. Elsewhere the option is put
 //! into SYNs and SYN-ACKs at the local output hook of netfilter, before anybody else sees them:
 //!
 //! - A connecting sock is recognised by its callbacks. Whether the SYN-ACK brings the option is
@@ -258,11 +259,12 @@ impl OptionState {
         if native() {
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_option_native_set(sk, yes) };
-            if yes {
-                // SAFETY: As above; `is_full` wants a listener that may be hooked.
-                unsafe { bindings::tcp_option_native_ask(sk, Some(is_full)) };
-            }
-        } else if yes {
+        }
+        if yes {
+            // SAFETY: The sock is locked. It keeps `is_full`, which asks whether the sock is hooked still, and which the
+            // module has for as long: a sock stops listening before it is unhooked (`Inner::unhook`), so that no child
+            // inherits it, and who called before has returned when the module is unloaded, which waits for readers of RCU.
+            unsafe { bindings::tcp_option_native_ask(sk, Some(is_full)) };
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_save_syn(sk) };
         }
@@ -272,7 +274,7 @@ impl OptionState {
     /// The user has set whether SYNs are to be saved; false if that must not reach the sock.
     pub(super) fn user_saves(&self, yes: bool) -> bool {
         self.user_saves.store(yes, Ordering::Release);
-        yes || native() || !self.answer.load(Ordering::Acquire)
+        yes || !self.answer.load(Ordering::Acquire)
     }
 
     /// Does the user want SYNs to be saved? If not, they may be saved for us.
@@ -282,16 +284,19 @@ impl OptionState {
 
     /// Learns what was negotiated for a child of `listener`. The child is locked.
     pub(super) fn accepted(&self, sk: *mut bindings::sock, listener: &Self) {
-        if native() {
-            return;
-        }
         let Some(option) = registered() else { return };
         let mut buf = [0; MAX_OPTIONS];
         let mut place = ptr::null_mut();
         // SAFETY: The sock is locked; there is room for all options.
         let len = unsafe { bindings::tcp_child_syn_options(sk, buf.as_mut_ptr(), &mut place) };
         let len = len as usize;
-        if let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), &option) {
+        let found = find(buf.get(..len).unwrap_or_default(), &option);
+        if native() {
+            // SAFETY: The sock is locked.
+            let answered = unsafe { bindings::tcp_option_native_get(sk) };
+            self.refused
+                .store(found.is_some() && !answered, Ordering::Release);
+        } else if let Some((at, kind)) = found {
             self.negotiated
                 .store(kind == mark::ANSWERED, Ordering::Release);
             self.refused.store(kind == mark::REFUSED, Ordering::Release);

@@ -78,7 +78,8 @@ mkdir -p "$target/control"
 	echo "check-panics: no function that can panic is found" >&2
 	exit 1
 }
-for name in add divide index part rest text copy unwrap expect result borrow assert inner; do
+# One of them has another one do it.
+for name in $(sed -n 's/.*\bfn \([a-z]*\).*/\1/p' can_panic.rs | grep -vx called); do
 	grep -qx "  from can_panic::$name" "$target/control/said" || {
 		echo "check-panics: $name can panic, and is not found" >&2
 		exit 1

@@ -191,7 +191,7 @@ impl Listener {
 
     /// Whether there is a place in the queue for whoever is to be answered the option now, besides
     /// all those who have come before. `tcp` is the socket that listens; whether the client is among its requests is
-    /// `counted`. Softirq.
+    /// `counted`: where it is not, two that ask on two processors at once may get the same place. Softirq.
     pub(super) fn has_place(&self, tcp: &TcpSock, counted: bool) -> bool {
         let (queued, requests) = tcp.backlog();
         let before = (queued as usize)
