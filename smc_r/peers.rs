@@ -79,7 +79,7 @@ impl List {
     }
 
     /// Forgets what means nothing any more, and one more if the list is full. There is memory for another one then.
-    fn make_room(&mut self, now: Time) {
+    fn forget_some(&mut self, now: Time) {
         self.peers.keep(|peer| !peer.backoff.is_stale(now));
         if self.peers.len() >= MAX_PEERS {
             let idle = self.peers.iter().position(|peer| !peer.backoff.is_on(now));
@@ -129,7 +129,7 @@ impl Peers {
             return;
         }
         let old = list.take(&key);
-        list.make_room(now);
+        list.forget_some(now);
         list.last_number = list.last_number.saturating_add(1);
         let peer = Peer {
             key,
