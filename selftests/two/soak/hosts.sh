@@ -83,10 +83,20 @@ no_servers() { ! pgrep -x 'nginx|redis-server|sshd|sshd-session|socat' >/dev/nul
 
 stopped() { [ -e "$TMP/stop" ]; }
 
+# program SECONDS COMMAND...: with SMC, for so long at most. It does not begin while the cable of TCP is pulled: each message
+# of a rendezvous has 6 s, and what TCP repeats may take longer then, whereupon connect() says ETIMEDOUT.
+program() {
+	local seconds=$1
+	shift
+	until_true 60 may_begin || return
+	timeout $seconds smc_run "$@"
+}
+may_begin() { [ ! -e "$TMP/pulled" ]; }
+
 fetches() {
 	local count=0
 	until stopped; do
-		smc_run curl -sS --max-time 60 -o $OWN/fetched "http://$VM_PEER:$WEB/file" || return
+		program 60 curl -sS -o $OWN/fetched "http://$VM_PEER:$WEB/file" || return
 		cmp $OWN/file $OWN/fetched || return
 		count=$((count + 1))
 	done
@@ -94,12 +104,14 @@ fetches() {
 }
 
 stores() {
-	local count=0 cli=(timeout 60 smc_run redis-cli -h "$VM_PEER")
+	local count=0 cli=(program 60 redis-cli -h "$VM_PEER") what
 	until stopped; do
 		"${cli[@]}" -x set blob <$OWN/file | grep -qx OK || return
 		"${cli[@]}" --raw get blob | head -c -1 | cmp - $OWN/file || return
-		timeout 60 smc_run redis-benchmark -h $VM_PEER -n 200 -c 5 -t set,get -q >$OWN/bench.out 2>&1 || return
-		! grep -i error $OWN/bench.out || return
+		for what in set get; do
+			program 60 redis-benchmark -h $VM_PEER -n 200 -c 5 -t $what -q >$OWN/bench.out 2>&1 || return
+			! grep -i error $OWN/bench.out || return
+		done
 		count=$((count + 400))
 	done
 	echo "# $VM_ROLE: $count requests to redis"
@@ -108,8 +120,8 @@ stores() {
 copies() {
 	local count=0
 	until stopped; do
-		timeout 100 smc_run scp -q -P $SSH "${SSH_OPTIONS[@]}" $OWN/file root@$VM_PEER:$OWN/copied || return
-		timeout 100 smc_run scp -q -P $SSH "${SSH_OPTIONS[@]}" root@$VM_PEER:$OWN/copied $OWN/back || return
+		program 100 scp -q -P $SSH "${SSH_OPTIONS[@]}" $OWN/file root@$VM_PEER:$OWN/copied || return
+		program 100 scp -q -P $SSH "${SSH_OPTIONS[@]}" root@$VM_PEER:$OWN/copied $OWN/back || return
 		cmp $OWN/file $OWN/back || return
 		count=$((count + 1))
 	done
