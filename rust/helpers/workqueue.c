@@ -10,6 +10,13 @@ __rust_helper struct workqueue_struct *rust_helper_workqueue_new(const char *nam
 	return alloc_workqueue("%s", flags, max, name);
 }
 
+/* The kernel frees it after a grace period: it is gone before the module is, to which its memory belongs. */
+__rust_helper void rust_helper_workqueue_end(struct workqueue_struct *wq)
+{
+	destroy_workqueue(wq);
+	rcu_barrier();
+}
+
 __rust_helper void rust_helper_work_init(struct work_struct *work, work_func_t func,
 					 const char *name, struct lock_class_key *key)
 {
