@@ -189,13 +189,11 @@ impl Table {
         let next = self.entries.get(from..)?.iter().position(is_live)?;
         let place = from.checked_add(next)?;
         let entry = self.entries.get(place)?;
-        match &entry.slot {
-            Slot::Live(sk) => {
-                let token = ConnToken::at(place, entry.generation)?;
-                Some((place, token, sk.clone()))
-            }
-            Slot::Free | Slot::Reserved(_) => None,
-        }
+        let Slot::Live(sk) = &entry.slot else {
+            return None;
+        };
+        let token = ConnToken::at(place, entry.generation)?;
+        Some((place, token, sk.clone()))
     }
 
     /// After how many milliseconds of silence the most impatient connection wants links to be tested;
