@@ -19,8 +19,6 @@ PATIENCE=4000
 # How many times as long as before, or afterwards, a usual round may take. The programs of both sides, the liar that never
 # sleeps included, share two processors, which are emulated where tests run.
 SLOWER=4
-# How many times as long as on a stock kernel things may take, as selftests/py/suite.py has it.
-TIMES=$((${SMC_TEST_PATIENCE:-4} < 8 ? 1 : SMC_TEST_PATIENCE / 4))
 # Seconds that the transfer next to it may go on for: no less than the suite may take.
 BESIDE=$((1000 * ${SMC_TEST_PATIENCE:-1}))
 # So many rounds there are during each case, or nothing is said of it.

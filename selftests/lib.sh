@@ -15,6 +15,9 @@ MODULES=${VM_MODULES:-$ST_DIR/../build/$(uname -r)}
 TMP=$(mktemp -d /tmp/smc-test.XXXXXX)
 # 1: what runs in minutes under emulation; 10 and more: what real hardware may do.
 SCALE=${SMC_TEST_SCALE:-1}
+# How many times as long as on a stock kernel things may take, as SLOWER of selftests/py/suite.py.
+# shellcheck disable=SC2034 # for the tests
+TIMES=$((${SMC_TEST_PATIENCE:-4} < 8 ? 1 : SMC_TEST_PATIENCE / 4))
 A=smcA B=smcB
 A4=10.71.0.1 B4=10.71.0.2 A6=fd71::1 B6=fd71::2
 # The second pair of cards.
