@@ -931,18 +931,17 @@ impl Flow {
         let Some(change) = change.filter(|_| message.reply == self.is_server()) else {
             return self.drop_message();
         };
-        match change.step {
-            Step::Add(Adding::Confirm) => {}
+        let in_time = match change.step {
+            Step::Add(Adding::Confirm) => true,
             // The server has no more keys, although it said so.
-            Step::Add(Adding::Keys(keys)) if !message.reply && keys.is_said() => {}
-            // Before it is time.
-            Step::Add(_) if !message.reply => {
-                return self.abort_add(DeleteReason::PROTOCOL, now);
-            }
+            Step::Add(Adding::Keys(keys)) if !message.reply && keys.is_said() => true,
+            Step::Add(_) if !message.reply => false,
             _ => return self.drop_message(),
-        }
-        if message.link != change.number || self.check_confirm_link(at, message).is_err() {
-            self.counters.violations = self.counters.violations.saturating_add(1);
+        };
+        if !in_time
+            || message.link != change.number
+            || self.check_confirm_link(at, message).is_err()
+        {
             return self.abort_add(DeleteReason::PROTOCOL, now);
         }
         let Some(link) = self.link_mut(at) else {
@@ -1007,6 +1006,9 @@ impl Flow {
         let Step::Add(step) = change.step else {
             return;
         };
+        if reason == DeleteReason::PROTOCOL {
+            self.counters.violations = self.counters.violations.saturating_add(1);
+        }
         self.drop_new(change, step != Adding::Make);
         if step != Adding::Make {
             self.unmake(change.number, reason, now);

@@ -477,6 +477,7 @@ fn a_wrong_confirmation_costs_the_new_link() {
 }
 
 fn confirmed_or_not(flow: &mut Flow, new: LinkIx, right: bool) {
+    assert_eq!(flow.counters().violations, u64::from(!right));
     if right {
         assert_eq!(deletions(flow), []);
         assert_eq!(
@@ -555,6 +556,7 @@ fn a_parallel_link_and_a_second_asymmetric_one_are_deleted() {
             expected,
             "{second:?} {third:?}"
         );
+        assert_eq!(server.flow.counters().violations, u64::from(!fine));
         let asked = events(&mut server.flow);
         if fine {
             assert!(matches!(asked[..], [Event::ConnectLink(_)]), "{asked:?}");
