@@ -78,10 +78,10 @@ def _emulator():
     return [str(word) for word in command] + ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
 
 
-def _archive(kernel):
+def _archive(kernel, wanted):
     root = _rootfs()
     modules = kernel / "lib/modules" / kernel.name
-    return initramfs.build(CACHE, root / "usr/bin/busybox", TOP / "selftests/vm/init", modules)
+    return initramfs.build(CACHE, root / "usr/bin/busybox", TOP / "selftests/vm/init", modules, wanted)
 
 
 def accelerator(kernel):
@@ -167,17 +167,11 @@ class Guest:
         self._peers = peers
         self._monitor = folder / f"monitor-{role}"
 
-    def arguments(self, shell):
-        """QEMU's command line."""
+    def _append(self, shell):
+        """What the kernel is told, whatever it runs on."""
         o = self.options
-        accel = "tcg" if o.count_by else accelerator(self.kernel)
-        kernel = self.kernel
-        append = ["console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "nokaslr", "audit=0"]
-        append += ["watchdog_thresh=60", "workqueue.watchdog_thresh=120", "rcupdate.rcu_cpu_stall_timeout=120", "net.ifnames=0"]
-        append += ["mitigations=off", "tsc=reliable", "no_timer_check", f"smc_role={self.role}"]
-        append += [f"smc_accel={accel}"]
-        if accel == "tcg" and not o.count_by:
-            append += _clock()
+        append = ["loglevel=5", "panic=-1", "oops=panic", "audit=0", "net.ifnames=0", "workqueue.watchdog_thresh=120"]
+        append += ["rcupdate.rcu_cpu_stall_timeout=120", f"smc_role={self.role}"]
         if shell:
             size = shutil.get_terminal_size()
             append += ["smc_shell=1", f"smc_rows={size.lines}", f"smc_cols={size.columns}"]
@@ -186,9 +180,37 @@ class Guest:
             append += [f"smc_router={o.nics}"]
         if o.root:
             append += ["smc_root=own", "systemd.getty_auto=no"]
-        append += o.append
+        return append + o.append
+
+    def _shares(self):
+        """Folders of this machine which the guest sees: name, path, whether it may not write there."""
+        sources = CACHE / "sources"
+        sources.mkdir(exist_ok=True)
+        return (
+            ("root", self.options.root or _rootfs(), True),
+            ("sources", sources, True),
+            ("modules", self.kernel / "lib/modules" / self.kernel.name, True),
+            ("checkout", TOP, True),
+            ("own", self.own, False),
+            ("shared", self.folder / "shared", False),
+        )
+
+    def arguments(self, shell):
+        """Its command line."""
         # A guest does not outlive whoever started it.
-        args = ["setpriv", "--pdeathsig", "KILL"] + _emulator()
+        return ["setpriv", "--pdeathsig", "KILL", *self._machine(shell)]
+
+    def _machine(self, shell):
+        """QEMU's command line."""
+        o = self.options
+        accel = "tcg" if o.count_by else accelerator(self.kernel)
+        kernel = self.kernel
+        append = ["console=ttyS0", "nokaslr", "watchdog_thresh=60", "mitigations=off", "tsc=reliable", "no_timer_check"]
+        append += [f"smc_accel={accel}"]
+        if accel == "tcg" and not o.count_by:
+            append += _clock()
+        append += self._append(shell)
+        args = _emulator()
         # On a busy host the PIT is emulated so late that a kernel which measures the TSC by it gets a clock
         # that runs many times too fast; without a PIT it takes the HPET, which is right or not used.
         machine = "q35" if accel == "kvm" else "q35,pit=off"
@@ -201,22 +223,12 @@ class Guest:
             kept = self.folder / "shared/kept"
             kept.mkdir(exist_ok=True)
             args += ["-plugin", f"{Path(o.count_by).resolve()},out={kept}/instructions"]
-        args += ["-kernel", str(kernel / "vmlinuz"), "-initrd", str(_archive(kernel))]
+        args += ["-kernel", str(kernel / "vmlinuz"), "-initrd", str(_archive(kernel, initramfs.EMULATED))]
         args += ["-append", " ".join(append)]
         args += ["-chardev", f"file,id=log,path={self.console.path},append=on", "-serial", "chardev:log"]
         args += ["-chardev", "stdio,id=out,signal=off", "-device", "virtio-serial-pci"]
         args += ["-device", "virtconsole,chardev=out", "-device", "virtio-rng-pci"]
-        sources = CACHE / "sources"
-        sources.mkdir(exist_ok=True)
-        shares = (
-            ("root", o.root or _rootfs(), True),
-            ("sources", sources, True),
-            ("modules", kernel / "lib/modules" / kernel.name, True),
-            ("checkout", TOP, True),
-            ("own", self.own, False),
-            ("shared", self.folder / "shared", False),
-        )
-        for tag, path, readonly in shares:
+        for tag, path, readonly in self._shares():
             extra = ",readonly=on" if readonly else ""
             path = str(path).replace(",", ",,")
             args += ["-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap{extra}"]
@@ -307,3 +319,38 @@ class Guest:
             self.process.wait()
             if self.process.stdout:
                 self.process.stdout.close()
+
+
+class Program(Guest):
+    """A guest whose kernel is a program of this machine (User Mode Linux): nothing is emulated. Its folders are those of
+    this machine themselves, and it has no network cards."""
+
+    def __init__(self, role, folder, options, command, peers=("a",)):
+        if len(peers) > 1 or options.root or options.count_by:
+            raise SetupError(f"kernel {options.kernel} is a program: it can be one guest alone, and on the root file "
+                             "system of the cache; take another kernel")
+        super().__init__(role, folder, options, command, peers)
+        # What it writes to its standard error are the kernel's messages.
+        self.errors = self.console.path
+
+    def _machine(self, shell):
+        """The kernel's command line, which is that of the program."""
+        o = self.options
+        lines = ["con=null", "con0=null,fd:2", f"con1={'fd:0' if shell else 'null'},fd:1", "console=tty0"]
+        # It was made for the root file system, and runs in there.
+        args = ["env", f"SMC_BIND={self.folder}", TOP / "tools/env/enter", "--", self.kernel / "vmlinuz"]
+        args += [f"mem={o.memory}M", f"ncpus={o.smp}", "seccomp=on", *lines]
+        args += [f"initrd={_archive(self.kernel, initramfs.PROGRAM)}", "smc_accel=none", *self._append(shell)]
+        args += [f"smc_share_{tag}={path}" for tag, path, _ in self._shares()]
+        return [str(word) for word in args]
+
+
+def is_program(name):
+    """Whether a kernel is a program of this machine."""
+    return "CONFIG_UML=y" in (kernel_folder(name) / "config").read_text(encoding="ascii").splitlines()
+
+
+def guest(role, folder, options, command, peers=("a",)):
+    """The guest for a role."""
+    kind = Program if is_program(options.kernel_b if role == "b" else options.kernel) else Guest
+    return kind(role, folder, options, command, peers)

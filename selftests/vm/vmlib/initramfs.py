@@ -9,8 +9,9 @@ import stat
 import subprocess
 from pathlib import Path
 
-# What it takes to mount the root file system and to have a network card.
-MODULES = ("virtio_pci", "virtio_console", "virtio_rng", "9pnet_virtio", "9p", "overlay", "virtio_net")
+# What an emulated guest needs to mount the root file system and to have a network card; a program needs the first alone.
+PROGRAM = ("overlay",)
+EMULATED = ("virtio_pci", "virtio_console", "virtio_rng", "9pnet_virtio", "9p", "virtio_net", *PROGRAM)
 
 
 def cpio(entries):
@@ -31,8 +32,8 @@ def cpio(entries):
     return bytes(out)
 
 
-def module_files(folder):
-    """The files of MODULES and of what they depend on, in loading order; built-in ones need none."""
+def module_files(folder, wanted):
+    """The files of the modules and of what they depend on, in loading order; built-in ones need none."""
     depends, paths = {}, {}
     for line in (folder / "modules.dep").read_text().splitlines():
         path, _, needs = line.partition(":")
@@ -44,7 +45,7 @@ def module_files(folder):
         for line in (folder / "modules.builtin").read_text().splitlines()
     }
     order = []
-    for module in MODULES:
+    for module in wanted:
         if module in builtin:
             continue
         if module not in paths:
@@ -71,9 +72,9 @@ def read_module(path):
     return data
 
 
-def build(cache, busybox, init, modules):
+def build(cache, busybox, init, modules, wanted):
     """Makes the archive, or takes the one made before from the same parts; gives back its path."""
-    files = module_files(modules)
+    files = module_files(modules, wanted)
     key = hashlib.sha256(Path(__file__).read_bytes() + init.read_bytes())
     for path in (busybox, modules / "modules.dep", *(modules / f for f in files)):
         status = path.stat()
