@@ -876,9 +876,8 @@ static DEFINE_SPINLOCK(saved_syn_lock);
 
 /*
  * Copies the options of a SYN that was saved; 0 if there are none. When a request becomes a
- * connection, the connection takes the memory along, and may free it while a SYN-ACK is being
- * repeated. So what was read counts only if the request has it still; the bound keeps the read
- * near the start in any case.
+ * connection, that takes the memory along while a SYN-ACK is being repeated: what was read counts
+ * only if the request has it still. Under RCU, see tcp_release_syn.
  */
 static unsigned int saved_syn_copy(struct saved_syn *const *from, u8 *buf, u8 **place)
 {
@@ -945,9 +944,34 @@ __rust_helper void rust_helper_tcp_save_syn(struct sock *sk)
 		tcp_sk(sk)->save_syn = 1;
 }
 
-__rust_helper void rust_helper_tcp_forget_syn(struct sock *sk)
+/*
+ * A saved SYN that nobody has any more but, for a moment, who repeats its SYN-ACK and looks at the
+ * lengths and at the options of TCP: what RCU needs goes where the headers lie, which are longer.
+ */
+struct released_syn {
+	struct {
+		u32 mac_hdrlen, network_hdrlen, tcp_hdrlen;
+	} kept;
+	struct rcu_head rcu;
+};
+static_assert(sizeof_field(struct released_syn, kept) == offsetof(struct saved_syn, data));
+static_assert(sizeof(struct released_syn) <=
+	      offsetof(struct saved_syn, data) + sizeof(struct iphdr) + sizeof(struct tcphdr));
+
+/*
+ * Takes the saved SYN from a new connection, which may free it at any time from now on: it gets a
+ * copy if the user wants one. Without memory there is none, as where TCP has none when a SYN comes.
+ */
+__rust_helper void rust_helper_tcp_release_syn(struct sock *sk, bool keep)
 {
-	tcp_saved_syn_free(tcp_sk(sk));
+	struct saved_syn *syn = tcp_sk(sk)->saved_syn, *copy = NULL;
+
+	if (!syn)
+		return;
+	if (keep)
+		copy = kmemdup(syn, sizeof(*syn) + tcp_saved_syn_len(syn), GFP_ATOMIC);
+	tcp_sk(sk)->saved_syn = copy;
+	kfree_rcu((struct released_syn *)syn, rcu);
 }
 
 /* Has `sk_rx_dst_set` of a connecting sock call `fn`; `copy` is what it points to until undone. */

@@ -57,3 +57,10 @@ pub use self::{
         Service, //
     },
 };
+
+/// Has a driver take back what it has made; says whether it did. What it refuses it is asked for again: nobody else
+/// does, and it uses memory of ours until then. May sleep.
+fn give_back(ask: impl Fn() -> core::ffi::c_int) -> bool {
+    const TRIES: usize = 3;
+    (0..TRIES).any(|_| ask() == 0)
+}

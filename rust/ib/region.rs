@@ -14,6 +14,7 @@ use crate::{
     errno::EOPNOTSUPP, //
 };
 use core::{
+    mem,
     ptr::NonNull,
     sync::atomic::{
         AtomicBool,
@@ -36,39 +37,40 @@ pub struct RegionId(pub(super) u32);
 /// work is a registration request on a queue pair of the same protection domain.
 ///
 /// The drop takes the region from the device first, then its mapping, then the memory.
-pub(super) struct Region {
-    mr: Mr,
-    registered: AtomicBool,
-    _mapped: Mapped,
-    _pages: Arc<Pages>,
-}
-
+///
 /// # Invariants
 ///
-/// `raw` is a memory region of `pd`, given up by the drop.
-struct Mr {
+/// `raw` is a memory region of the protection domain of `mapped`, given up by the drop.
+pub(super) struct Region {
     raw: NonNull<bindings::ib_mr>,
-    _pd: Arc<Pd>,
+    registered: AtomicBool,
+    mapped: Mapped,
+    pages: Arc<Pages>,
 }
 
 // SAFETY: Regions may be used from any thread.
-unsafe impl Send for Mr {}
+unsafe impl Send for Region {}
 // SAFETY: As above; nothing is changed by shared use.
-unsafe impl Sync for Mr {}
+unsafe impl Sync for Region {}
 
-impl Drop for Mr {
+impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: By the invariant it is ours. The device cannot write to the pages afterwards.
-        unsafe { bindings::ib_dereg_mr(self.raw.as_ptr()) };
+        // SAFETY: By the invariant it is ours.
+        if !super::give_back(|| unsafe { bindings::ib_dereg_mr(self.as_raw()) }) {
+            // A peer could have the device write there still: the memory stays the device's.
+            self.mapped.stays = true;
+            mem::forget(self.pages.clone());
+        }
     }
 }
 
 /// # Invariants
 ///
-/// The list `sg` of one entry is mapped for the device of `pd`, unmapped by the drop.
+/// The list `sg` of one entry is mapped for the device of `pd`, unmapped by the drop unless it `stays`.
 struct Mapped {
     sg: KBox<Opaque<bindings::scatterlist>>,
     pd: Arc<Pd>,
+    stays: bool,
 }
 
 // SAFETY: The list belongs to no thread.
@@ -78,6 +80,9 @@ unsafe impl Sync for Mapped {}
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         // SAFETY: By the invariant it is mapped, with this direction.
         unsafe {
             bindings::ib_dma_unmap_sg(
@@ -111,7 +116,11 @@ impl Region {
             return Err(ENOMEM);
         }
         // INVARIANT: Mapped just now.
-        let mapped = Mapped { sg, pd: pd.clone() };
+        let mapped = Mapped {
+            sg,
+            pd: pd.clone(),
+            stays: false,
+        };
         // What a peer writes is looked at without asking for the memory before each look, and all
         // links of a group write to the same memory: bounce buffers cannot serve that, and caches
         // that do not see the device's writes neither. (The kernel's check errs on the safe side
@@ -125,15 +134,17 @@ impl Region {
             bindings::ib_alloc_mr(pd.as_raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, count)
         };
         // INVARIANT: Just made, and ours.
-        let mr = Mr {
+        let region = Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
-            _pd: pd.clone(),
+            registered: AtomicBool::new(false),
+            mapped,
+            pages: pages.clone(),
         };
         // SAFETY: The region is ours and not in use, the list is mapped.
         let entries = unsafe {
             bindings::ib_map_mr_sg(
-                mr.raw.as_ptr(),
-                mapped.sg.get(),
+                region.as_raw(),
+                region.mapped.sg.get(),
                 1,
                 core::ptr::null_mut(),
                 PAGE_SIZE as u32,
@@ -143,13 +154,8 @@ impl Region {
             return Err(ENOMEM);
         }
         // SAFETY: As before. Starts of pages stay starts of pages.
-        unsafe { (*mr.raw.as_ptr()).iova = Self::random_address() };
-        Ok(Self {
-            mr,
-            registered: AtomicBool::new(false),
-            _mapped: mapped,
-            _pages: pages.clone(),
-        })
+        unsafe { (*region.as_raw()).iova = Self::random_address() };
+        Ok(region)
     }
 
     /// An address that is aligned for the largest pages, not zero, and far from wrapping.
@@ -160,7 +166,7 @@ impl Region {
     }
 
     pub(super) fn as_raw(&self) -> *mut bindings::ib_mr {
-        self.mr.raw.as_ptr()
+        self.raw.as_ptr()
     }
 
     /// Whether the key works. Written with registrations locked only.

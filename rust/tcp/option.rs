@@ -282,15 +282,22 @@ impl OptionState {
         self.user_saves.load(Ordering::Acquire)
     }
 
-    /// Learns what was negotiated for a child of `listener`. The child is locked.
+    /// Learns what was negotiated for a child of `listener`, which nobody else has yet. The child is locked.
     pub(super) fn accepted(&self, sk: *mut bindings::sock, listener: &Self) {
-        let Some(option) = registered() else { return };
+        if let Some(option) = registered() {
+            self.learn(sk, &option);
+        }
+        // SAFETY: The sock is locked.
+        unsafe { bindings::tcp_release_syn(sk, listener.wants_saved()) };
+    }
+
+    fn learn(&self, sk: *mut bindings::sock, option: &[u8; LEN]) {
         let mut buf = [0; MAX_OPTIONS];
         let mut place = ptr::null_mut();
         // SAFETY: The sock is locked; there is room for all options.
         let len = unsafe { bindings::tcp_child_syn_options(sk, buf.as_mut_ptr(), &mut place) };
         let len = len as usize;
-        let found = find(buf.get(..len).unwrap_or_default(), &option);
+        let found = find(buf.get(..len).unwrap_or_default(), option);
         if native() {
             // SAFETY: The sock is locked.
             let answered = unsafe { bindings::tcp_option_native_get(sk) };
@@ -302,11 +309,7 @@ impl OptionState {
             self.refused.store(kind == mark::REFUSED, Ordering::Release);
             // The user sees the SYN as it was.
             // SAFETY: The place of the option in the saved SYN, which the locked sock keeps.
-            unsafe { write_kind(place.add(at), &option, kind::EXPERIMENT) };
-        }
-        if !listener.user_saves.load(Ordering::Acquire) {
-            // SAFETY: The sock is locked.
-            unsafe { bindings::tcp_forget_syn(sk) };
+            unsafe { write_kind(place.add(at), option, kind::EXPERIMENT) };
         }
     }
 
