@@ -63,9 +63,11 @@ def make(space, family=socket.AF_INET):
 
 def listener(space, addr, port):
     """A listening socket."""
-    sock = make(space)
-    sock.bind((addr, port))
-    sock.listen(64)
+    with contextlib.ExitStack() as stack:
+        sock = stack.enter_context(make(space))
+        sock.bind((addr, port))
+        sock.listen(64)
+        stack.pop_all()
     return sock
 
 

@@ -513,7 +513,11 @@ pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
     }
     let listener = Listener::new(sk.into(), tcp.clone(), limit)?;
     tcp.inherit_from(sk, Stage::Traffic);
-    tcp.answer_option(sk.never_smc.load(Relaxed) == 0)?;
+    if tcp.answer_option(sk.never_smc.load(Relaxed) == 0).is_err() {
+        // No memory to have packets of this namespace looked at. TCP needs none, and each new client has it tried again.
+        listener.congested.store(true, Ordering::Relaxed);
+        tcp.answer_option(false)?;
+    }
     *sk.listener.lock() = Some(listener.clone());
     sk.set_phase(Phase::Listening);
     tcp.attach::<_, InnerEvents>(sk.into());

@@ -134,15 +134,20 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
             port: Some(addr.port()),
         })
     };
-    let refusal = if !sk.ns.rules.allow(sk, Side::Client, addr, addr.port()) {
+    let mut refusal = if !sk.ns.rules.allow(sk, Side::Client, addr, addr.port()) {
         Some(Diagnosis::CONFIGURATION)
     } else if addr.ip().is_some_and(avoids) {
         Some(Diagnosis::REMEMBERED)
     } else {
         None
     };
-    let offered = refusal.is_none() && sk.ns.offers_smc();
-    tcp.offer_option(offered)?;
+    let mut offered = refusal.is_none() && sk.ns.offers_smc();
+    if tcp.offer_option(offered).is_err() {
+        // No memory to have packets of this namespace looked at: TCP needs none.
+        refusal = Some(Diagnosis::MEMORY);
+        offered = false;
+        tcp.offer_option(false)?;
+    }
     sk.forget_news();
     // From here on the rendezvous sees what happens to the TCP connection, its failure included.
     let handshake = Handshake::client(sk.into(), tcp.clone(), offered, refusal)?;
