@@ -83,6 +83,13 @@ static const struct inet_connection_sock_af_ops *kapi_original(const struct inet
 	return ops;
 }
 
+/*
+ * Whoever sends or repeats the SYN-ACK of a request looks at the saved SYN, and marks it, with this lock held and only
+ * while the request has it. A connection that is made of the request takes the SYN along, and frees it whenever it
+ * likes: it waits for the lock once before.
+ */
+static DEFINE_SPINLOCK(kapi_saved_syn_lock);
+
 /* The child is locked, and nobody has seen it yet that would not lock it. */
 static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *skb, struct request_sock *req,
 				       struct dst_entry *dst, struct request_sock *req_unhash, bool *own_req,
@@ -98,6 +105,9 @@ static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *sk
 		kapi_replace(child, &kapi_ours, &kapi_plain);
 #if IS_ENABLED(CONFIG_SMC)
 		tcp_sk(child)->smc_hs_congested = NULL;
+#else
+		spin_lock_bh(&kapi_saved_syn_lock);
+		spin_unlock_bh(&kapi_saved_syn_lock);
 #endif
 	}
 	return child;
@@ -871,46 +881,39 @@ __rust_helper u8 *rust_helper_tcp_skb_grow(struct sk_buff *skb, u8 pf, unsigned 
 	return data + hlen;
 }
 
-/* The SYN-ACK of a request may be sent again while the first one is being decided on. */
-static DEFINE_SPINLOCK(saved_syn_lock);
-
-/*
- * Copies the options of a SYN that was saved; 0 if there are none. When a request becomes a
- * connection, that takes the memory along while a SYN-ACK is being repeated: what was read counts
- * only if the request has it still. Under RCU, see tcp_release_syn.
- */
-static unsigned int saved_syn_copy(struct saved_syn *const *from, u8 *buf, u8 **place)
+/* Copies the options of a SYN that was saved; 0 if there are none. */
+static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 {
-	struct saved_syn *syn = READ_ONCE(*from);
 	unsigned int off, len;
 
 	if (!syn)
 		return 0;
-	len = READ_ONCE(syn->tcp_hdrlen) - sizeof(struct tcphdr);
-	off = READ_ONCE(syn->mac_hdrlen) + READ_ONCE(syn->network_hdrlen) + sizeof(struct tcphdr);
+	len = syn->tcp_hdrlen - sizeof(struct tcphdr);
+	off = syn->mac_hdrlen + syn->network_hdrlen + sizeof(struct tcphdr);
 	if (len > KAPI_TCP_OPTIONS || off > 512)
 		return 0;
-	spin_lock_bh(&saved_syn_lock);
 	memcpy(buf, syn->data + off, len);
-	spin_unlock_bh(&saved_syn_lock);
-	/* Order the copy before the second look. */
-	smp_rmb();
-	if (READ_ONCE(*from) != syn)
-		return 0;
 	*place = syn->data + off;
 	return len;
 }
 
+/* See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. */
 __rust_helper unsigned int rust_helper_tcp_request_syn_options(const struct request_sock *req,
 							       u8 *buf, u8 **place)
 {
-	return saved_syn_copy(&req->saved_syn, buf, place);
+	unsigned int len;
+
+	spin_lock_bh(&kapi_saved_syn_lock);
+	len = saved_syn_copy(READ_ONCE(req->saved_syn), buf, place);
+	spin_unlock_bh(&kapi_saved_syn_lock);
+	return len;
 }
 
+/* Of a locked sock. */
 __rust_helper unsigned int rust_helper_tcp_child_syn_options(const struct sock *sk, u8 *buf,
 							     u8 **place)
 {
-	return saved_syn_copy(&tcp_sk(sk)->saved_syn, buf, place);
+	return saved_syn_copy(tcp_sk(sk)->saved_syn, buf, place);
 }
 
 /* The peer's address, that of IPv4 in the form of IPv6. */
@@ -925,11 +928,21 @@ __rust_helper void rust_helper_tcp_request_peer(struct request_sock *req, u8 pf,
 	memcpy(addr, &peer, sizeof(peer));
 }
 
-__rust_helper void rust_helper_tcp_write_saved_syn(u8 *place, const u8 *bytes, size_t len)
+/*
+ * Writes `to` where `from` is in the saved SYN of a request, or without one of a locked sock. False if the request has
+ * none any more, or something else is there.
+ */
+__rust_helper bool rust_helper_tcp_write_saved_syn(const struct request_sock *req, u8 *place,
+						   const u8 *from, const u8 *to, size_t len)
 {
-	spin_lock_bh(&saved_syn_lock);
-	memcpy(place, bytes, len);
-	spin_unlock_bh(&saved_syn_lock);
+	bool done;
+
+	spin_lock_bh(&kapi_saved_syn_lock);
+	done = (!req || READ_ONCE(req->saved_syn)) && !memcmp(place, from, len);
+	if (done)
+		memcpy(place, to, len);
+	spin_unlock_bh(&kapi_saved_syn_lock);
+	return done;
 }
 
 __rust_helper bool rust_helper_tcp_saves_syn(const struct sock *sk)
@@ -944,34 +957,9 @@ __rust_helper void rust_helper_tcp_save_syn(struct sock *sk)
 		tcp_sk(sk)->save_syn = 1;
 }
 
-/*
- * A saved SYN that nobody has any more but, for a moment, who repeats its SYN-ACK and looks at the
- * lengths and at the options of TCP: what RCU needs goes where the headers lie, which are longer.
- */
-struct released_syn {
-	struct {
-		u32 mac_hdrlen, network_hdrlen, tcp_hdrlen;
-	} kept;
-	struct rcu_head rcu;
-};
-static_assert(sizeof_field(struct released_syn, kept) == offsetof(struct saved_syn, data));
-static_assert(sizeof(struct released_syn) <=
-	      offsetof(struct saved_syn, data) + sizeof(struct iphdr) + sizeof(struct tcphdr));
-
-/*
- * Takes the saved SYN from a new connection, which may free it at any time from now on: it gets a
- * copy if the user wants one. Without memory there is none, as where TCP has none when a SYN comes.
- */
-__rust_helper void rust_helper_tcp_release_syn(struct sock *sk, bool keep)
+__rust_helper void rust_helper_tcp_forget_syn(struct sock *sk)
 {
-	struct saved_syn *syn = tcp_sk(sk)->saved_syn, *copy = NULL;
-
-	if (!syn)
-		return;
-	if (keep)
-		copy = kmemdup(syn, sizeof(*syn) + tcp_saved_syn_len(syn), GFP_ATOMIC);
-	tcp_sk(sk)->saved_syn = copy;
-	kfree_rcu((struct released_syn *)syn, rcu);
+	tcp_saved_syn_free(tcp_sk(sk));
 }
 
 /* Has `sk_rx_dst_set` of a connecting sock call `fn`; `copy` is what it points to until undone. */

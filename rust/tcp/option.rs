@@ -158,16 +158,26 @@ fn find(options: &[u8], option: &[u8; LEN]) -> Option<(usize, u8)> {
     })
 }
 
-/// Gives the option of a saved SYN another kind.
+/// Gives the option of a saved SYN another kind. False if it is not of the kind `from` any more, or a request's SYN belongs
+/// to a connection by now.
 ///
 /// # Safety
 ///
-/// `place` is that of the option's kind, in a SYN that is kept meanwhile.
-unsafe fn write_kind(place: *mut u8, option: &[u8; LEN], kind: u8) {
-    let marked = of_kind(option, kind);
-    let bytes = strip(&marked);
-    // SAFETY: The option is as long as it is of any other kind.
-    unsafe { bindings::tcp_write_saved_syn(place, bytes.as_ptr(), bytes.len()) };
+/// `place` is that of the option's kind, in the SYN of the request `req`, which exists and may have lost it meanwhile; or
+/// `req` is null, and a locked sock has the SYN.
+unsafe fn write_kind(
+    req: *const bindings::request_sock,
+    place: *mut u8,
+    option: &[u8; LEN],
+    from: u8,
+    to: u8,
+) -> bool {
+    let (from, to) = (of_kind(option, from), of_kind(option, to));
+    let (from, to) = (strip(&from), strip(&to));
+    let len = from.len().min(to.len());
+    // SAFETY: By the requirements of this function: the place is looked at only while the SYN is there, and the option is
+    // as long as it is of any other kind.
+    unsafe { bindings::tcp_write_saved_syn(req, place, from.as_ptr(), to.as_ptr(), len) }
 }
 
 /// May another option follow these? Not behind the end of the list, nor in what is signed.
@@ -287,8 +297,10 @@ impl OptionState {
         if let Some(option) = registered() {
             self.learn(sk, &option);
         }
-        // SAFETY: The sock is locked.
-        unsafe { bindings::tcp_release_syn(sk, listener.wants_saved()) };
+        if !listener.wants_saved() {
+            // SAFETY: The sock is locked.
+            unsafe { bindings::tcp_forget_syn(sk) };
+        }
     }
 
     fn learn(&self, sk: *mut bindings::sock, option: &[u8; LEN]) {
@@ -309,7 +321,7 @@ impl OptionState {
             self.refused.store(kind == mark::REFUSED, Ordering::Release);
             // The user sees the SYN as it was.
             // SAFETY: The place of the option in the saved SYN, which the locked sock keeps.
-            unsafe { write_kind(place.add(at), option, kind::EXPERIMENT) };
+            unsafe { write_kind(ptr::null(), place.add(at), option, kind, kind::EXPERIMENT) };
         }
     }
 
@@ -544,10 +556,14 @@ unsafe fn syn_ack(
             // SAFETY: By the requirements of this function.
             let done = answer && unsafe { insert(skb, pf, option) };
             let mark = if done { mark::ANSWERED } else { mark::REFUSED };
-            // SAFETY: The place of the option in the saved SYN. This is one of the first SYN-ACKs, without
-            // which there is no connection yet that could have taken it from the request.
-            unsafe { write_kind(place.add(at), option, mark) };
-            ACCEPT
+            // SAFETY: The place of the option in the saved SYN of the request, which exists as long as its packet.
+            if unsafe { write_kind(req, place.wrapping_add(at), option, kind, mark) } {
+                ACCEPT
+            } else {
+                // The SYN has come twice, and the other one was faster: only that is answered, since both answers have to
+                // be the same.
+                DROP
+            }
         }
     }
 }
