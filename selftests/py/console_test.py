@@ -153,6 +153,8 @@ Out of memory: Killed process 412 (python3) total-vm:1200kB""",
 Memory cgroup out of memory: Killed process 412 (python3)""",
     "netlink": """
 netlink: truncated extack""",
+    "what a test leaves": """
+smc-vm: left behind: /sys/module/smc_r""",
     "the guest itself": """
 smc-vm: cannot boot: no root file system""",
 }

@@ -13,16 +13,17 @@ TROUBLE = re.compile(
     |kmemleak:\ [1-9]\d*\ new\ suspected|unreferenced\ object|Objects\ remaining|memory\ leak\ detector\ disabled
     |allocated\ at\ module\ unload
     |unregister_netdevice:\ waiting|rust_kernel:\ panicked|Memory\ cgroup\ out\ of\ memory
-    |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ (?:cannot\ boot|lockdep\ is\ off)
+    |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ (?:cannot\ boot|lockdep\ is\ off|left\ behind)
     |truncated\ extack|register\ non-static\ key|allocation\ profiling\ is\ disabled
     """,
     re.VERBOSE,
 )
-# Of reports of KCSAN, those count in which one of the two accesses is of our modules: the kernel has races of its own.
+# Of reports of KCSAN, those count in which one of the two accesses is of our modules (of which one makes mistakes to show
+# that they are found): the kernel has races of its own.
 RACE = re.compile(r"BUG: KCSAN: ")
 ACCESS = re.compile(r"^(?:read|write|race at unknown origin).* to 0x\w+ of \d+ bytes by ")
 COPY = re.compile(r"(?:__)?(?:mem(?:cpy|move|set|cmp)|strlen|_copy_\w+)\+0x")
-OURS = re.compile(r"\[smc_(?:r|diag)\]$")
+OURS = re.compile(r"\[smc_(?:r|diag|mistakes)\]$")
 STAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ")
 
 

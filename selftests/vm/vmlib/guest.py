@@ -340,6 +340,9 @@ class Program(Guest):
         # It was made for the root file system, and runs in there.
         args = ["env", f"SMC_BIND={self.folder}", TOP / "tools/env/enter", "--", self.kernel / "vmlinuz"]
         args += [f"mem={o.memory}M", f"ncpus={o.smp}", "seccomp=on", *lines]
+        # Other kernels of our own have that built in: without it what has leaked is not found, see debug.config. The command
+        # line may say more of it.
+        args += ["slab_debug=F"]
         args += [f"initrd={_archive(self.kernel, initramfs.PROGRAM)}", "smc_accel=none", *self._append(shell)]
         args += [f"smc_share_{tag}={path}" for tag, path, _ in self._shares()]
         return [str(word) for word in args]
