@@ -17,7 +17,7 @@ modules: ## build smc_r.ko and smc_diag.ko into build/<kernel release>/ (KVER= c
 tools: ## build the programs into build/tools/
 	@tools/env/build-tools
 
-kernel: ## build a kernel of our own to test on (NAME=debug, kasan, kcsan, bench or native); KVER=NAME uses it elsewhere
+kernel: ## build a kernel of our own to test on (NAME=debug, kasan, kcsan, uml, bench or native); KVER=NAME uses it elsewhere
 	@tools/env/build-kernel "$(NAME)"
 
 install: ## install what was built: modules for the running kernel, tools under PREFIX (/usr/local)
@@ -38,7 +38,7 @@ check: ## rustfmt, clippy, shellcheck, and rules of the sources
 test: ## check, tests of the core and the tools, and the guest suites
 	@tools/env/test
 
-test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=kasan, debug or kcsan; builds it first: half an hour)
+test-debug: ## the guest suites on a kernel that looks for mistakes (NAME=kasan, debug, kcsan or uml; builds it first: half an hour)
 	@tools/env/test-debug $(NAME)
 
 fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (60)
@@ -47,7 +47,7 @@ fuzz: ## feed damaged input to the protocol core, each target for FUZZ_SECONDS (
 test-full: modules tools ## the tests of load at full length: 60 s of iperf3 each way, 1 GiB checked, 12,000 requests
 	@tools/env/test-full
 
-fuzz-calls: ## random system calls and netlink requests for MINUTES (60), guided by what they reach (KCOV; on the kernel NAME=debug or kasan)
+fuzz-calls: ## random system calls and netlink requests for MINUTES (60), guided by what they reach (KCOV; on the kernel NAME=kasan, uml or debug)
 	@tools/env/fuzz-calls $(or $(MINUTES),60) $(NAME)
 
 soak: modules tools ## ordinary programs between two guests for MINUTES (30) while links, devices and the peer's module come and go
