@@ -236,7 +236,7 @@ counters! {
     client_errors,
     /// Rendezvous that failed as server, without fallback.
     server_errors,
-    /// Connections aborted because the peer broke the protocol.
+    /// Connections aborted because the peer broke the protocol, or took away the element that they wrote to.
     violations,
     /// Link groups that ended by a failure or by the peer's wish.
     groups_lost,

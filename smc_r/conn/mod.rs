@@ -349,6 +349,12 @@ impl Connection {
         self.core.handle_link_failed()
     }
 
+    /// The same of the peer's element. `conn` lock held.
+    fn lose_element(&mut self) -> Events {
+        self.cut_off = true;
+        self.core.handle_element_gone()
+    }
+
     /// Goes on on another link. What has not arrived over the old one is sent again. `conn` lock held.
     fn switch(&mut self, route: Route) -> Events {
         self.go_to(None);
@@ -713,6 +719,11 @@ pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
 /// The last link is gone, or the group. Any context.
 pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.lose_link()));
+}
+
+/// The peer has taken away the element that the connection writes to. Any context.
+pub(crate) fn element_gone(sk: &Sk<SmcSocket>) {
+    with(sk, |connection| ((), connection.lose_element()));
 }
 
 /// The link `from` is down for good: a connection that is on it, or on its way to it, goes on on

@@ -172,7 +172,7 @@ impl Group {
         if let Claim::TakenOver(place) = claim {
             self.for_each_connection(|sk| {
                 if self.place_of(sk) == Some(place) {
-                    conn::link_failed(sk);
+                    conn::element_gone(sk);
                 }
             });
         }
@@ -363,7 +363,7 @@ impl Group {
         self.for_each_connection(|sk| {
             // Looked up after the connection: what came to the place since then is not what that one uses.
             if self.place_of(sk).is_some_and(|place| place.slot == slot) && self.is_gone(slot) {
-                conn::link_failed(sk);
+                conn::element_gone(sk);
             }
         });
     }

@@ -288,6 +288,17 @@ impl Conn {
         events
     }
 
+    /// The peer has taken back the element that we write to, or given it to another connection: nothing can be said
+    /// to it any more. It may do so with one that is over, which is no news.
+    pub fn handle_element_gone(&mut self) -> Events {
+        let had_failed = self.failed;
+        let mut events = self.handle_link_failed();
+        if self.failed && !had_failed {
+            events.violation = Some(Violation::ElementGone);
+        }
+        events
+    }
+
     /// The TCP connection was reset.
     ///
     /// After the peer's C that is no news: nothing is unsent then, what the peer sent has

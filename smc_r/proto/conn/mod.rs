@@ -129,6 +129,8 @@ pub enum Violation {
     DataLost,
     /// Bytes came over TCP, where nothing follows the rendezvous.
     TcpData,
+    /// The peer took back the element that we write to, or gave it to another connection.
+    ElementGone,
 }
 
 impl fmt::Display for Violation {
@@ -140,6 +142,7 @@ impl fmt::Display for Violation {
             Violation::ConsumerAhead => f.write_str("consumer ahead of what was written"),
             Violation::DataLost => f.write_str("data lost at failover"),
             Violation::TcpData => f.write_str("data over TCP"),
+            Violation::ElementGone => f.write_str("element taken away"),
         }
     }
 }
@@ -195,7 +198,7 @@ pub struct Events {
     pub held: bool,
     /// A further message is awaited which the peer sent over a link that is gone.
     pub awaits: bool,
-    /// The peer broke the protocol; the connection is being aborted. For the log and counters.
+    /// The peer broke the protocol; the connection is being aborted, or has been. For the log and counters.
     pub violation: Option<Violation>,
 }
 

@@ -386,7 +386,7 @@ impl FailedHandshakes {
 /// How often peers broke the protocol, or went away, or could not be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
-    /// Connections aborted because their peer broke the protocol.
+    /// Connections aborted because their peer broke the protocol, or took away the element that they wrote to.
     pub connections_aborted: u64,
     /// LLC messages that broke the protocol and ended their link.
     pub links_broken: u64,

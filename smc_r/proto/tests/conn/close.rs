@@ -431,6 +431,39 @@ fn bytes_over_tcp_are_one_violation_however_many_come() {
 }
 
 #[test]
+fn an_element_that_is_taken_away_is_a_violation_while_it_is_in_use() {
+    let mut rig = busy_rig();
+    let events = rig.conn.handle_element_gone();
+    assert_eq!(events.violation, Some(Violation::ElementGone));
+    assert!(events.changed && rig.conn.reset_tcp());
+    assert_eq!(rig.conn.error(), Some(ConnError::LinkFailed));
+    // There is nothing that could be written to.
+    rig.nothing_due();
+    assert_eq!(rig.conn.handle_element_gone(), Default::default());
+    // The peer has ended it, or we have, or its link has failed: that is why it is over.
+    let ends: &[fn(&mut Rig) -> Events] = &[
+        Rig::aborted,
+        Rig::closed,
+        |rig| rig.conn.handle_link_failed(),
+        |rig| rig.conn.handle_tcp_reset(),
+        |rig| rig.took(33),
+    ];
+    for end in ends {
+        let mut rig = busy_rig();
+        let _ = end(&mut rig);
+        let error = rig.conn.error();
+        assert_eq!(rig.conn.handle_element_gone().violation, None);
+        assert_eq!(rig.conn.error(), error);
+        assert_eq!(rig.conn.state(), State::Closed);
+    }
+    // Both have said all, and the peer has C: it needs nothing any more.
+    let mut rig = Rig::with(64, 32, 0);
+    let _ = rig.closed();
+    assert_eq!(rig.conn.handle_element_gone().violation, None);
+    assert_eq!(rig.conn.error(), None);
+}
+
+#[test]
 fn what_had_arrived_is_readable_before_the_error() {
     for &(end, error) in ENDS {
         let mut rig = busy_rig();
