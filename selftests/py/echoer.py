@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server that sends everything back, and clients that check that: one as often as it is told, one that
-waits for the end of its connection, one with many connections."""
+"""A server that sends everything back, one that reads nothing, and clients that check what comes back: one as often
+as it is told, one that waits for the end of its connection, one with many connections."""
 
 import concurrent.futures
 import os
@@ -45,6 +45,16 @@ def server(host, port, ready):
             s.say("accept", s.name_of(error))
             continue
         threading.Thread(target=serve, args=(conn,), daemon=True).start()
+
+
+def keeper(host, port, ready):
+    """Accepts until it is killed, and reads nothing."""
+    sock = s.listener(host, int(port), 64)
+    sock.settimeout(None)
+    s.touch(ready)
+    kept = []
+    while True:
+        kept.append(sock.accept())
 
 
 def one_round(conn, number, size=CHUNK):
@@ -166,4 +176,4 @@ def crowd(host, port, count, ready, size=CHUNK, pause=0):
 
 
 if __name__ == "__main__":
-    {"server": server, "client": client, "guest": guest, "crowd": crowd}[sys.argv[1]](*sys.argv[2:])
+    {"server": server, "keeper": keeper, "client": client, "guest": guest, "crowd": crowd}[sys.argv[1]](*sys.argv[2:])
