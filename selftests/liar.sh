@@ -158,6 +158,14 @@ every() {
 	done
 }
 
+# v2 COMMAND...: the same, in version 2.
+v2() {
+	V=v2=LIARS
+	KINDS=$KINDS_V2
+	inA smcctl ueid add LIARS
+	"$@"
+}
+
 # Everything is given back.
 nothing_left() {
 	rm -f "$TMP/kept"
