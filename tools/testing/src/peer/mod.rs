@@ -18,9 +18,10 @@ use frame::End;
 use script::{Step, MODES};
 use serde::Serialize;
 use smoltcp::phy::{self, Device, Medium, RawSocket, RxToken, TxToken};
+use socket2::{SockFilter, SockRef};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -312,6 +313,27 @@ fn report(common: &Common, host: &Host, start: Instant) -> (String, u8) {
     (line, u8::from(!pass))
 }
 
+/// Keeps UDP away from a socket. What goes by RDMA on the same interface would fill it while this program is held up, and a
+/// reset for which there is no room then does not come again.
+#[expect(unsafe_code, reason = "the crate's socket lends no descriptor")]
+fn without_udp(socket: &RawSocket) -> io::Result<()> {
+    const HALF_AT: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+    const BYTE_AT: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    const IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const TAKE: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let filter = [
+        SockFilter::new(HALF_AT, 0, 0, 12),
+        SockFilter::new(IS, 0, 3, libc::ETH_P_IP as u32),
+        SockFilter::new(BYTE_AT, 0, 0, 23),
+        SockFilter::new(IS, 0, 1, libc::IPPROTO_UDP as u32),
+        SockFilter::new(TAKE, 0, 0, 0),
+        SockFilter::new(TAKE, 0, 0, u32::MAX),
+    ];
+    // SAFETY: The socket is open for as long as it is borrowed.
+    let fd = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
+    SockRef::from(&fd).attach_filter(&filter)
+}
+
 /// A network interface, frame by frame.
 pub struct Wire(RawSocket);
 
@@ -328,7 +350,9 @@ impl Wire {
                 .and_then(|part| u8::from_str_radix(part, 16).ok());
             *byte = part.ok_or_else(|| io::Error::other("not an Ethernet interface"))?;
         }
-        Ok((Wire(RawSocket::new(interface, Medium::Ethernet)?), mac))
+        let socket = RawSocket::new(interface, Medium::Ethernet)?;
+        without_udp(&socket)?;
+        Ok((Wire(socket), mac))
     }
 
     /// Lets the host run until it is done or the time is over.
