@@ -57,8 +57,8 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: By the invariant it is ours; queue pairs and regions hold an `Arc` of it, so
-        // none is left.
+        // SAFETY: By the invariant it is ours; queue pairs and regions hold an `Arc` of it, so none is left but what the
+        // driver has refused to give back: then it refuses this, too.
         unsafe { bindings::ib_dealloc_pd(self.as_raw()) };
     }
 }

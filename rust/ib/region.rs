@@ -57,7 +57,8 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: By the invariant it is ours.
         if !super::give_back(|| unsafe { bindings::ib_dereg_mr(self.as_raw()) }) {
-            // A peer could have the device write there still: the memory stays the device's.
+            // A peer could have the device write there still: the memory stays the device's. So does the protection domain,
+            // which no driver gives back with something in it.
             self.mapped.stays = true;
             mem::forget(self.pages.clone());
         }

@@ -384,7 +384,7 @@ impl Drop for Qp {
         if self.state != QpState::Reset {
             self.silence();
         }
-        // One that the device keeps all the same takes nothing more, and completes nothing: it was drained and reset.
+        // One that the driver keeps all the same was drained, so that it completes nothing more.
         // SAFETY: By the invariant it is ours.
         super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) });
     }

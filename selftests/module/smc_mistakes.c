@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Makes the mistakes that kernels of our own look for: what of these they do not find here, they would not find in the
- * modules either. It needs nothing of the kernel that not each one has. One file in
+ * Makes the mistakes that kernels of our own look for: what they do not find here, they would not find in the modules
+ * either. It needs what each kernel has, and nothing else. One file in
  * /sys/module/smc_mistakes/parameters:
  *
  *   mistake  written: `leak`, `use-after-free`, `deadlock` (two locks, each taken with the other one held, which never

@@ -57,7 +57,8 @@ const RETRY: u32 = 100;
 /// The listening side of a socket.
 #[pin_data]
 pub(crate) struct Listener {
-    /// Clients are not answered the option for the time being.
+    /// Clients are not answered the option for the time being: there are too many of them, or their packets cannot be
+    /// looked at.
     congested: AtomicBool,
     #[pin]
     queue: SpinLockBh<Queue>,
@@ -514,7 +515,8 @@ pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
     let listener = Listener::new(sk.into(), tcp.clone(), limit)?;
     tcp.inherit_from(sk, Stage::Traffic);
     if tcp.answer_option(sk.never_smc.load(Relaxed) == 0).is_err() {
-        // No memory to have packets of this namespace looked at. TCP needs none, and each new client has it tried again.
+        // Packets of this namespace cannot be looked at, for want of memory, say. TCP needs nothing of that, and the next
+        // look tries again.
         listener.congested.store(true, Ordering::Relaxed);
         tcp.answer_option(false)?;
     }

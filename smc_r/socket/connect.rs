@@ -143,7 +143,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     };
     let mut offered = refusal.is_none() && sk.ns.offers_smc();
     if tcp.offer_option(offered).is_err() {
-        // No memory to have packets of this namespace looked at: TCP needs none.
+        // Packets of this namespace cannot be looked at, for want of memory, say: TCP needs nothing of that.
         refusal = Some(Diagnosis::MEMORY);
         offered = false;
         tcp.offer_option(false)?;

@@ -86,9 +86,9 @@ own_kernel() {
 	[ -z "$name" ] || [ "$name" = base ] || [ ! -f "$env_dir/kernels/$name.config" ] || echo "$name"
 }
 
-# own_base: the kernel whose source our own ones are built from: the one which SMC_BASE names as KVER does, else the newest;
+# own_base: the kernel whose source our own ones are built from: the one which SMC_SOURCE_OF names as KVER does, else the newest;
 # nothing where that is not known yet.
-own_base() { KVER=${SMC_BASE:-} "$env_dir/setup" release; }
+own_base() { KVER=${SMC_SOURCE_OF:-} "$env_dir/setup" release; }
 
 # own_release NAME
 own_release() {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A QEMU guest on the root file system of the cache."""
+"""Guests on the root file system of the cache: emulated by QEMU, or programs."""
 
 import fcntl
 import functools
@@ -329,6 +329,9 @@ class Program(Guest):
         if len(peers) > 1 or options.root or options.count_by:
             raise SetupError(f"kernel {options.kernel} is a program: it can be one guest alone, and on the root file "
                              "system of the cache; take another kernel")
+        if options.smp > 2:
+            raise SetupError(f"kernel {options.kernel} has two processors at most: what looks at memory there walks off the "
+                             "stack on which further ones begin")
         super().__init__(role, folder, options, command, peers)
         # What it writes to its standard error are the kernel's messages.
         self.errors = self.console.path
@@ -340,8 +343,7 @@ class Program(Guest):
         # It was made for the root file system, and runs in there.
         args = ["env", f"SMC_BIND={self.folder}", TOP / "tools/env/enter", "--", self.kernel / "vmlinuz"]
         args += [f"mem={o.memory}M", f"ncpus={o.smp}", "seccomp=on", *lines]
-        # Other kernels of our own have that built in: without it what has leaked is not found, see debug.config. The command
-        # line may say more of it.
+        # Other kernels of our own have this option built in. Without it, what has leaked is not found: see debug.config.
         args += ["slab_debug=F"]
         args += [f"initrd={_archive(self.kernel, initramfs.PROGRAM)}", "smc_accel=none", *self._append(shell)]
         args += [f"smc_share_{tag}={path}" for tag, path, _ in self._shares()]

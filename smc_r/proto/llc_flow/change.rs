@@ -766,7 +766,7 @@ impl Flow {
             return self.violation(at, now);
         }
         let (Some(peer), Some(own)) = (message.into(), self.local_end(link)) else {
-            return self.abort_add(DeleteReason::PROTOCOL, now);
+            return self.break_add(now);
         };
         let peer: LinkEnd = peer;
         let same_server_port = self.is_taken(|link| link.local, own.mac, own.gid);
@@ -783,7 +783,7 @@ impl Flow {
         });
         // Parallel links do not exist, and there is one asymmetric link at most.
         if parallel || (asymmetric && self.asymmetric().is_some()) {
-            return self.abort_add(DeleteReason::PROTOCOL, now);
+            return self.break_add(now);
         }
         if let Some(place) = self.link_mut(link) {
             place.peer = Some(peer);
@@ -942,7 +942,7 @@ impl Flow {
             || message.link != change.number
             || self.check_confirm_link(at, message).is_err()
         {
-            return self.abort_add(DeleteReason::PROTOCOL, now);
+            return self.break_add(now);
         }
         let Some(link) = self.link_mut(at) else {
             return;
@@ -998,6 +998,12 @@ impl Flow {
         }
     }
 
+    /// The peer has broken the rules while a link was added, which is deleted there.
+    fn break_add(&mut self, now: Time) {
+        self.counters.violations = self.counters.violations.saturating_add(1);
+        self.abort_add(DeleteReason::PROTOCOL, now);
+    }
+
     /// The addition of a link has failed. If the peer may know the link, it is deleted there.
     pub(super) fn abort_add(&mut self, reason: DeleteReason, now: Time) {
         let Some(change) = self.change else {
@@ -1006,9 +1012,6 @@ impl Flow {
         let Step::Add(step) = change.step else {
             return;
         };
-        if reason == DeleteReason::PROTOCOL {
-            self.counters.violations = self.counters.violations.saturating_add(1);
-        }
         self.drop_new(change, step != Adding::Make);
         if step != Adding::Make {
             self.unmake(change.number, reason, now);

@@ -512,6 +512,21 @@ fn a_confirmation_before_its_time_costs_the_new_link() {
     confirmed_or_not(&mut server.flow, new, true);
 }
 
+/// It may also find us out of sync, and want the new link deleted: that breaks no rule.
+#[test]
+fn a_client_that_complains_of_the_new_link_breaks_nothing() {
+    let (mut server, new, _) = offered();
+    let complaint = DeleteLink {
+        reply: false,
+        reason: BREACH,
+        ..done(3)
+    };
+    server.receive(LinkIx::FIRST, Llc::DeleteLink(complaint));
+    assert_eq!(events(&mut server.flow)[0], Event::LinkGone(new));
+    assert_eq!(server.flow.counters().violations, 0);
+    assert_eq!(up(&server.flow), [0, 1]);
+}
+
 /// "Any unambiguously incorrect or out-of-sync LLC message": the answer to an offer is about the link offered.
 #[test]
 fn an_answer_about_another_link_costs_its_link() {
