@@ -141,6 +141,10 @@ guest_said() {
 # listen NAME LINK N: the step of a script for what guest N connects to, and all up to its Proposal.
 listen() {
 	echo "link $2 server $V"
+	another "$@"
+}
+# another NAME LINK N: the same, on a link that is there.
+another() {
 	echo "listen $1 $2 $((G + 100 * $3)) ready=$TMP/listens.$3"
 	echo "accepted $1"
 	echo "wait $1 proposal"
