@@ -931,17 +931,15 @@ impl Flow {
         let Some(change) = change.filter(|_| message.reply == self.is_server()) else {
             return self.drop_message();
         };
-        let in_time = match change.step {
-            Step::Add(Adding::Confirm) => true,
+        match change.step {
+            Step::Add(Adding::Confirm) => {}
             // The server has no more keys, although it said so.
-            Step::Add(Adding::Keys(keys)) if !message.reply && keys.is_said() => true,
-            Step::Add(_) if !message.reply => false,
+            Step::Add(Adding::Keys(keys)) if !message.reply && keys.is_said() => {}
+            // Before it is time.
+            Step::Add(_) if !message.reply => return self.break_add(now),
             _ => return self.drop_message(),
-        };
-        if !in_time
-            || message.link != change.number
-            || self.check_confirm_link(at, message).is_err()
-        {
+        }
+        if message.link != change.number || self.check_confirm_link(at, message).is_err() {
             return self.break_add(now);
         }
         let Some(link) = self.link_mut(at) else {
