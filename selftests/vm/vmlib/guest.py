@@ -26,6 +26,7 @@ class SetupError(Exception):
     """Something the run needs is not there; says what to do."""
 
 
+@functools.cache
 def kernel_folder(name):
     """The folder of a kernel in the cache: "kernel", "peer", one of our own (tools/env/kernels), a
     release, or the beginning of one."""
