@@ -162,6 +162,11 @@ impl Keys {
 /// Keys in one continuation.
 const PAIRS: u8 = 2;
 
+/// How many queue pairs are made one after the other because the peer asks for links, or offers them, and how many
+/// milliseconds it takes until it may have another one.
+const PACE_MOST: u32 = 16;
+const PACE: Millis = 1_000;
+
 /// How often the pause before a further link is tried again is doubled.
 const MOST_DOUBLINGS: u32 = 4;
 
@@ -418,10 +423,28 @@ impl Flow {
         self.add_on_spare = false;
     }
 
-    /// The same, however the last one ended.
+    /// The same, however the last link ended.
     fn want_add_now(&mut self) {
         self.want_add();
         self.add_after = None;
+    }
+
+    /// The same, since the peer asks for it.
+    fn want_add_for_peer(&mut self, now: Time) {
+        self.want_add();
+        self.add_after = self.pace(now).err();
+    }
+
+    /// Whether a queue pair may be made now because the peer wants it, which counts it, or when. Each keeps a device busy,
+    /// which others use, too; what comes of it is up to the peer.
+    fn pace(&mut self, now: Time) -> Result<(), Time> {
+        let paced = self.paced.filter(|at| *at > now).unwrap_or(now);
+        let ahead = paced.since(now);
+        if ahead >= u64::from(PACE_MOST).saturating_mul(PACE.into()) {
+            return Err(now.after(PACE));
+        }
+        self.paced = Some(paced.after(PACE));
+        Ok(())
     }
 
     /// Server: the first step of an addition.
@@ -481,14 +504,14 @@ impl Flow {
         if self.change.is_some() {
             self.port_came = true;
         } else {
-            self.want_add_now();
+            self.want_add_for_peer(now);
             self.go_on(now);
         }
         true
     }
 
     /// The change that was under way when a port appeared is over.
-    fn use_new_port(&mut self) {
+    fn use_new_port(&mut self, now: Time) {
         if self.phase != Phase::Active || self.change.is_some() {
             return;
         }
@@ -496,7 +519,7 @@ impl Flow {
             return;
         }
         if self.is_server() {
-            self.want_add_now();
+            self.want_add_for_peer(now);
         } else {
             self.event(Event::LinkWanted);
         }
@@ -553,7 +576,7 @@ impl Flow {
         if self.phase == Phase::Joining && self.change.is_none() && !self.asks_pending() {
             self.complete(now);
         }
-        self.use_new_port();
+        self.use_new_port(now);
         self.start_add(now);
         self.answer_request();
         self.start_own(now);
@@ -637,7 +660,8 @@ impl Flow {
             AddLinkAnswer::NoAlternatePath | AddLinkAnswer::InvalidMtu
         );
         let place = self.free_place().zip(message.link);
-        let Some((link, number)) = place.filter(|_| !hopeless) else {
+        let place = place.filter(|_| !hopeless && self.pace(now).is_ok());
+        let Some((link, number)) = place else {
             return false;
         };
         self.set_link(

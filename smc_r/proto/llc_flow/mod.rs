@@ -485,6 +485,8 @@ pub struct Flow {
     add_on_spare: bool,
     /// But not before then.
     add_after: Option<Time>,
+    /// When as many queue pairs are due as the peer has had us make.
+    paced: Option<Time>,
     retry_at: Option<Time>,
     /// A link for which both sides have a port could not be made by us, or, as server, not be used.
     unfinished: bool,
@@ -548,6 +550,7 @@ impl Flow {
             add_wanted: false,
             add_on_spare: false,
             add_after: None,
+            paced: None,
             retry_at: None,
             unfinished: false,
             failures: 0,

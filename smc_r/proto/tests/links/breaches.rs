@@ -43,6 +43,7 @@ use smc_proto::{
     wire::{
         AlertToken,
         LinkNum,
+        QpNum,
         RKey,
         RmbeIndex,
         RmbeSize, //
@@ -399,6 +400,70 @@ fn a_no_that_crosses_a_deletion_is_not_its_answer() {
         let next = if accepts { vec![(0, 2, LOST)] } else { vec![] };
         assert_eq!(deletions(&mut server.flow), next);
     }
+}
+
+/// A client that says that it has a port, and refuses the offer that it gets, as often as it can: after the first ones, a
+/// queue pair is made for it every second.
+#[test]
+fn a_client_that_asks_and_refuses_without_end() {
+    let (mut server, _, offer) = offering();
+    let hint = AddLink {
+        reply: false,
+        qp: QpNum::default(),
+        link: None,
+        mtu: None,
+        ..offer
+    };
+    let mut offers = vec![offer];
+    for ms in (0..20_000).step_by(10) {
+        server.now = LATER + ms;
+        server.flow.handle_timeout(at(server.now));
+        server.receive(LinkIx::FIRST, Llc::AddLink(hint));
+        for event in events(&mut server.flow) {
+            if let Event::MakeLink { attempt, .. } = event {
+                let own = Some(end(3));
+                assert!(server.flow.link_made(attempt, own, at(server.now)));
+            }
+        }
+        for (_, message) in said(&mut server.flow) {
+            match message {
+                Llc::AddLink(offer) if !offer.reply => offers.push(offer),
+                _ => {}
+            }
+        }
+        // The next one has been said before.
+        server.receive(LinkIx::FIRST, Llc::AddLink(hint));
+        let last = offers.last().unwrap().rejection(Reject::NoPath);
+        server.receive(LinkIx::FIRST, Llc::AddLink(last));
+    }
+    assert!((30..=40).contains(&offers.len()), "{}", offers.len());
+    assert_eq!(up(&server.flow), [0, 1]);
+}
+
+/// A server that makes one offer after the other, each of which has the one before given up: the same.
+#[test]
+fn a_server_that_offers_without_end() {
+    let mut client = Client::new(false);
+    client.join(SECOND);
+    let (mut made, mut refused) = (0, 0);
+    for ms in (0..10_000).step_by(10) {
+        client.now = LATER + ms;
+        client.flow.handle_timeout(at(client.now));
+        client.say_offer(THIRD, key(31));
+        for event in client.events() {
+            if let Event::AcceptLink { attempt, .. } = event {
+                let own = Some(end(3));
+                assert!(client.flow.link_made(attempt, own, at(client.now)));
+                made += 1;
+            }
+        }
+        for (_, message) in said(&mut client.flow) {
+            refused += usize::from(matches!(message, Llc::AddLink(no) if no.reject.is_some()));
+        }
+    }
+    assert_eq!(made + refused, 1_000);
+    assert!((20..=30).contains(&made), "{made}");
+    assert_eq!(up(&client.flow), [0, 1]);
 }
 
 /// CONFIRM LINK for the third link, and what is wrong with it.
