@@ -52,6 +52,8 @@ pub(crate) struct Status {
     pub(crate) urgent: bool,
     /// The next byte is behind the urgent mark.
     pub(crate) at_mark: bool,
+    /// The peer sends nothing more before what there is has been read.
+    pub(crate) held_up: bool,
     /// When data has come last, by the clock of the day in nanoseconds; zero if it is not known.
     pub(crate) arrival: i64,
 }
@@ -81,6 +83,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
         over,
         urgent: core.urgent_ready(),
         at_mark: core.at_mark(),
+        held_up: core.is_held_up(),
         arrival: connection.arrival,
     }
 }

@@ -141,6 +141,14 @@ impl Conn {
         })
     }
 
+    /// Whether the peer sends nothing behind an urgent byte until that is consumed, for which it has to be read up to:
+    /// whoever waits for more waits for ever.
+    #[inline]
+    pub fn is_held_up(&self) -> bool {
+        let is_ahead = |u: UrgentIn| !u.skipped && u.at >= self.consumed.total;
+        self.urgent_in.is_some_and(is_ahead)
+    }
+
     /// Whether an urgent byte waits to be read out of line (`POLLPRI`).
     pub fn urgent_ready(&self) -> bool {
         !self.void && self.urgent_in.is_some_and(|u| !u.read)

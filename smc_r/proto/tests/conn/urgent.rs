@@ -134,6 +134,26 @@ fn out_of_line() {
     assert!(!rig.conn.at_mark());
 }
 
+/// Whoever waits for more than there is in front of an urgent byte would wait for ever.
+#[test]
+fn a_reader_is_told_that_no_more_comes_before_it_reads() {
+    for inline in [false, true] {
+        let mut rig = Rig::new(64, 0);
+        rig.conn.set_oob_inline(inline);
+        let _ = rig.data(3);
+        assert!(!rig.conn.is_held_up());
+        let _ = urgent(&mut rig, 5);
+        assert!(rig.conn.is_held_up());
+        assert_eq!(rig.recv(7), 7);
+        // The byte itself is the next one, out of the way or not.
+        assert_eq!(rig.conn.is_held_up(), inline);
+        assert_eq!(rig.recv(1), u32::from(inline));
+        assert!(!rig.conn.is_held_up());
+        let _ = rig.data(3);
+        assert!(!rig.conn.is_held_up());
+    }
+}
+
 #[test]
 fn application_that_ignores_it_does_not_hold_up_the_peer() {
     let mut rig = Rig::new(1024, 4);
