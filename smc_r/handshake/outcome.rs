@@ -2,6 +2,8 @@
 
 //! How a rendezvous ends: accelerated, as plain TCP, or not at all.
 
+use core::net::IpAddr;
+
 use kapi::{
     errno::{
         ECONNABORTED,
@@ -46,7 +48,7 @@ use crate::{
     link::Link,
     peers::Key,
     shown::Shown,
-    socket::{falls_back, sk_state, Phase},
+    socket::{falls_back, show_error, sk_state, Phase},
     stats::Side, //
 };
 
@@ -141,9 +143,13 @@ impl Handshake {
 
     #[inline(never)]
     pub(super) fn decided_tcp(self: &Arc<Self>, state: &mut State, fallback: &Fallback) {
+        // A server names the group, by what others can learn: only who has the address of its peer has it end.
         if fallback.out_of_sync {
-            if let Some((group, false)) = &state.draft.group {
-                group.shut_down(ShutDown::OutOfSync);
+            match &state.draft.group {
+                Some((group, false)) if group.began_with(self.peer_ip()) => {
+                    group.shut_down(ShutDown::OutOfSync);
+                }
+                _ => {}
             }
         }
         let first = matches!(&state.draft.group, Some((_, true)));
@@ -176,6 +182,11 @@ impl Handshake {
         self.tells_first();
         sk.set_state(sk_state::ACTIVE);
         sk.set_phase(Phase::Fallback);
+        // What came before that was told to the rendezvous, or taken by it.
+        self.tcp.locked(|| match self.tcp.err() {
+            0 if state.is_cut => sk.set_err(ECONNRESET),
+            error => show_error(sk, error),
+        });
         // Until just now as well; who sets one from here on finds that it goes to TCP, too.
         self.tcp.inherit_from(sk, Stage::All);
         self.finished(true);
@@ -212,6 +223,11 @@ impl Handshake {
         tcp.inherit_locked(sk);
         self.finished(true);
         true
+    }
+
+    /// The peer's address in the TCP connection.
+    pub(super) fn peer_ip(&self) -> Option<IpAddr> {
+        self.tcp.peer_addr().ok()?.ip()
     }
 
     /// The peer and the service's port.

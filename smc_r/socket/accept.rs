@@ -26,7 +26,7 @@ use kapi::{
     new_delayed_work,
     new_spinlock_bh,
     new_work,
-    sock::{OpFlags, Sk},
+    sock::{state as tcp_state, OpFlags, Sk},
     spinlock_bh::SpinLockBh,
     tcp::{Stage, TcpSock, TcpSocket},
     util::now_ms,
@@ -39,7 +39,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{falls_back, recv, sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
+use super::{falls_back, recv, show_error, sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
@@ -401,6 +401,7 @@ impl Listener {
         child.set_phase(Phase::Fallback);
         // Before others get at it, who may close it. An event has nobody to wake so far.
         tcp.attach::<_, InnerEvents>(child.clone());
+        tcp.locked(|| show_error(&child, tcp.err()));
         let result = self.hand_out(child);
         match result {
             Ok(()) => owner.wake_readable(),
@@ -549,7 +550,11 @@ pub(super) fn accept(sk: &Sk<SmcSocket>, flags: OpFlags) -> Result<SocketRef> {
         if queue.closed {
             return Some(Err(EINVAL));
         }
-        let child = queue.ready.remove(0).ok()?;
+        let Ok(child) = queue.ready.remove(0) else {
+            // Somebody else may have ended it.
+            let ended = sk.tcp().is_ok_and(|tcp| tcp.state() != tcp_state::LISTEN);
+            return ended.then_some(Err(EINVAL));
+        };
         queue.tell();
         Some(Ok(child))
     })??;

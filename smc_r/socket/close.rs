@@ -122,6 +122,7 @@ pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
             if let Err(error) = tcp.take_err() {
                 sk.set_err(error);
             }
+            sk.wake_state_change();
             result
         }
         Phase::Accelerated => dissolve_accelerated(lock),
@@ -148,6 +149,10 @@ fn dissolve_accelerated(mut lock: SockLock<'_, SmcSocket>) -> Result {
     let gone = lock.wait_until(&mut timeo, |sk| sk.conn.lock().is_none().then_some(()));
     if gone.is_err() {
         // It ends in the background, as after close. Such a socket cannot connect again.
+        return Ok(());
+    }
+    // Another call may have done the rest meanwhile, and another connection may have begun.
+    if sk.phase() != Phase::Accelerated {
         return Ok(());
     }
     // Who has taken the connection apart may not be through with the socket.

@@ -63,11 +63,8 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
         Phase::Connecting => unfinished = EALREADY,
         // As TCP does: the first call after the end of an attempt tells how it ended.
         Phase::Accelerated | Phase::Fallback if sk.take_news() == News::Connected => return Ok(()),
-        // The inner socket's own connect, which no rendezvous has seen.
-        Phase::Fallback
-            if sk.fallback().0 == Diagnosis::SOCKET_OPTION
-                && sk.tcp()?.state() != tcp_state::ESTABLISHED =>
-        {
+        // The inner socket's own connect, which no rendezvous has seen: TCP tells once that it is over, too.
+        Phase::Fallback if sk.fallback().0 == Diagnosis::SOCKET_OPTION => {
             return connect_plain(&mut lock, addr, flags)
         }
         Phase::Listening | Phase::Accelerated | Phase::Fallback => return Err(EISCONN),
@@ -111,10 +108,15 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
         }
     }
     let mut timeo = sk.sndtimeo(false);
-    lock.wait_until(&mut timeo, |_| {
-        (tcp.state() != tcp_state::SYN_SENT).then_some(())
+    lock.wait_until(&mut timeo, |sk| {
+        (tcp.state() != tcp_state::SYN_SENT || sk.phase() != Phase::Fallback).then_some(())
     })
     .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
+    // Another call has dissolved it.
+    if sk.phase() != Phase::Fallback {
+        sk.take_err()?;
+        return Err(ECONNABORTED);
+    }
     if let Err(error) = with_error_of(sk, &tcp, || tcp.take_err()) {
         // The program may connect again, or do something else.
         unplain(sk, &tcp);

@@ -9,13 +9,12 @@
 use core::net::IpAddr;
 
 use kapi::{
-    errno::from_number,
     sock::{state as tcp_state, RCV_SHUTDOWN, SHUTDOWN_MASK},
     tcp::{self, TcpSock}, //
 };
 use kernel::sync::{atomic::Relaxed, Arc};
 
-use super::{tell_listener, Phase, SmcSocket, SocketRef};
+use super::{show_error, tell_listener, Phase, SmcSocket, SocketRef};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Tag type: the forwarder.
@@ -50,7 +49,8 @@ impl tcp::Events<SocketRef> for InnerEvents {
             }
             Phase::Accelerated => conn::tcp_event(sk),
             Phase::Fallback => fallback_changed(sk, tcp),
-            Phase::Idle | Phase::Listening | Phase::Dead => {}
+            Phase::Listening => listener_ended(sk, tcp),
+            Phase::Idle | Phase::Dead => {}
         }
     }
 
@@ -69,16 +69,12 @@ impl tcp::Events<SocketRef> for InnerEvents {
             Phase::Connecting => kick(sk),
             Phase::Accelerated => conn::tcp_event(sk),
             Phase::Fallback => {
-                // The core looks for the error at the outer socket.
-                let error = tcp.err();
-                if error != 0 {
-                    sk.set_err(from_number(error));
-                    sk.shown_error.store(error, Relaxed);
-                }
+                show_error(sk, tcp.err());
                 sk.wake_error();
                 tell_who_defers(sk);
             }
-            Phase::Idle | Phase::Listening | Phase::Dead => {}
+            Phase::Listening => listener_ended(sk, tcp),
+            Phase::Idle | Phase::Dead => {}
         }
     }
 
@@ -94,6 +90,15 @@ impl tcp::Events<SocketRef> for InnerEvents {
                     port: Some(tcp.own_port()),
                 })
             })
+    }
+}
+
+/// Somebody else than the program may end a listener (`SOCK_DESTROY`): whoever waits for connections is to know.
+fn listener_ended(sk: &SocketRef, tcp: &TcpSock) {
+    if tcp.state() == tcp_state::CLOSE {
+        show_error(sk, tcp.err());
+        sk.wake_hangup();
+        sk.wake_error();
     }
 }
 

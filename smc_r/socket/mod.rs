@@ -325,6 +325,14 @@ fn has_ended(sk: &Sk<SmcSocket>) -> bool {
     status.over || (status.read_shut && sk.shutdown_mask() & SEND_SHUTDOWN != 0)
 }
 
+/// Has the outer socket tell the error of the inner one, which is plain TCP: the core looks there. The inner socket is locked.
+pub(crate) fn show_error(sk: &Sk<SmcSocket>, error: i32) {
+    if error != 0 {
+        sk.set_err(from_number(error));
+        sk.shown_error.store(error, Relaxed);
+    }
+}
+
 /// Takes the error of the inner socket of plain TCP if the program has asked for it by `SO_ERROR`, which
 /// takes it from the outer one. Any context that may take spin locks.
 fn settle_error(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {

@@ -66,6 +66,10 @@ fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> 
         Err(error) if error == EAGAIN && !waits => {}
         result => result?,
     }
+    // The rendezvous may have taken TCP's error, which comes behind the data.
+    if sk.err() != 0 && sk.shown_error.load(Relaxed) == 0 && tcp.err() == 0 && tcp.inq() == 0 {
+        sk.take_err()?;
+    }
     let result = with_error_of(sk, tcp, || tcp.forward_recv(message));
     if sk.peek_off().is_some() {
         sk.store_peek_off(tcp.peek_off());
@@ -97,12 +101,12 @@ pub(super) fn plain_has_news(sk: &Sk<SmcSocket>, tcp: &TcpSocket) -> bool {
 
 /// Looks at the start of the stream, whatever the program's own place for looking.
 fn peek_start(sk: &Sk<SmcSocket>, tcp: &TcpSocket, start: &mut [u8]) -> Result<usize> {
-    let Some(off) = sk.peek_off() else {
+    if sk.peek_off().is_none() {
         return tcp.peek(start);
-    };
+    }
     tcp.set_peek_off(-1)?;
     let seen = tcp.peek(start);
-    tcp.set_peek_off(i32::try_from(off).unwrap_or(i32::MAX))?;
+    restore_peek(sk, tcp)?;
     seen
 }
 
@@ -140,22 +144,36 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
     }
     while sk.may_cross.load(Relaxed) != 0 {
         // Nothing has come, or not enough to tell.
-        lock.wait_until(&mut timeo, |_| {
+        let waited = lock.wait_until(&mut timeo, |sk| {
             let ended = tcp.err() != 0 || tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
-            (ended || tcp.inq() as usize > queued).then_some(())
-        })?;
+            let dissolved = sk.may_cross.load(Relaxed) == 0;
+            (ended || dissolved || tcp.inq() as usize > queued).then_some(())
+        });
+        if sk.may_cross.load(Relaxed) == 0 {
+            break;
+        }
         queued = tcp.inq() as usize;
+        let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
+        // An error is for the call that reads: TCP tells it once.
+        let failed = waited.is_ok() && queued == 0 && tcp.err() != 0;
+        if waited.is_err() || failed {
+            if failed && ended {
+                sk.may_cross.store(0, Relaxed);
+            }
+            restore_peek(sk, tcp)?;
+            return waited;
+        }
         let mut start = [0; 64];
         let seen = match tcp.peek(&mut start) {
             Ok(seen) => seen,
             Err(error) if error == EAGAIN => 0,
-            // This was the only call to which TCP tells it.
+            // It came just now, and this was the only call to which TCP tells it.
             Err(error) => {
                 sk.may_cross.store(0, Relaxed);
+                restore_peek(sk, tcp)?;
                 return Err(error);
             }
         };
-        let ended = tcp.shutdown_mask() & RCV_SHUTDOWN != 0;
         match crossed_decline(start.get(..seen).unwrap_or(&[])) {
             // Where not all can be looked at, the next byte is urgent, as none of a Decline is.
             Crossed::NeedMore if seen >= queued && !ended => continue,
@@ -167,11 +185,15 @@ fn skip_crossed_decline(sk: &Sk<SmcSocket>, tcp: &TcpSocket, nonblock: bool) -> 
             Crossed::NeedMore | Crossed::No => {}
         }
         sk.may_cross.store(0, Relaxed);
-        if let Some(off) = sk.peek_off() {
-            tcp.set_peek_off(i32::try_from(off).unwrap_or(i32::MAX))?;
-        }
     }
-    Ok(())
+    restore_peek(sk, tcp)
+}
+
+/// The program's own place for looking.
+fn restore_peek(sk: &Sk<SmcSocket>, tcp: &TcpSocket) -> Result {
+    sk.peek_off().map_or(Ok(()), |off| {
+        tcp.set_peek_off(i32::try_from(off).unwrap_or(i32::MAX))
+    })
 }
 
 fn urgent(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {

@@ -670,6 +670,28 @@ def a_port_is_chosen_at_connect(t):
     t.name("own", sock.getsockname)
 
 
+def dissolving_wakes(t):
+    """Another thread ends the connection that this one waits at."""
+    for awaited in select.POLLIN, 0:
+        client, _ = t.pair()
+        poll = select.poll()
+        poll.register(client, awaited)
+        t.soon(connect_raw, client, UNSPEC)
+        t.note("woken", [bits(found & select.POLLHUP) for _, found in poll.poll(10000)])
+
+
+def connect_again_with_fast_open(t):
+    """A socket with that option is never ours: TCP itself says how the first one ended, once."""
+    listening = t.listener()
+    sock = t.socket()
+    t.do("option", sock.setsockopt, socket.IPPROTO_TCP, 23, 5)
+    sock.setblocking(False)
+    t.do("connect", sock.connect, listening.getsockname())
+    t.note("connected", t.has(sock, 4))
+    t.do("again", sock.connect, listening.getsockname())
+    t.do("once more", sock.connect, listening.getsockname())
+
+
 SCRIPTS = [
     refused, refused_without_blocking, refused_at_once, refused_told_by_recv, unreachable, wrong_addresses, timed_out,
     connect_takes_as_long_as_allowed, while_connecting, shut_while_connecting,
@@ -680,5 +702,5 @@ SCRIPTS = [
     an_address_after_a_reset, names_in_every_state, over_ipv6,
     mapped_addresses, ipv6_only, wildcard_and_loopback, a_socket_connects_to_itself,
     bound_to_a_device, a_port_is_chosen_at_connect, recv_waits_by_its_own_limit, options_while_connecting,
-    after_a_refused_fast_open, where_peeking_begins_is_forgotten,
+    after_a_refused_fast_open, connect_again_with_fast_open, dissolving_wakes, where_peeking_begins_is_forgotten,
 ]

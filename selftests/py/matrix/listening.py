@@ -7,9 +7,11 @@ import select
 import socket
 import struct
 
+import suite
+
 from . import raw
 from .connecting import limit
-from .harness import SIOCOUTQ, pattern
+from .harness import SIOCOUTQ, bits, pattern
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 RESET = struct.pack("ii", 1, 0)
@@ -404,11 +406,48 @@ def the_order_of_accept_and_resets(t):
         t.do("data", server.recv, 5)
 
 
+def reset_before_accept(t):
+    """What has become of a connection that nobody had yet is told by its socket."""
+    listening = t.listener()
+    client = t.socket()
+    client.setsockopt(SOL, socket.SO_LINGER, RESET)
+    client.connect(listening.getsockname())
+    # What the server still has to do for it is done.
+    t.until(lambda: False, 0.8)
+    client.close()
+    t.until(lambda: False, 0.5)
+    server, _ = listening.accept()
+    t.poll("poll", server, 16)
+    t.error_of("SO_ERROR", server)
+    t.error_of("again", server)
+    t.poll("poll", server)
+    t.do("recv", server.recv, 5)
+
+
+def ended_from_outside(t):
+    """An administrator ends the listener: whoever waits for connections learns of it."""
+    def end(listening):
+        suite.run("ip", "netns", "exec", "left", "ss", "-K", "state", "listening",
+                  f"sport = :{listening.getsockname()[1]}")
+    listening = t.listener()
+    t.soon(end, listening)
+    t.do("accept", listening.accept)
+    t.poll("poll", listening, 16)
+    t.error_of("SO_ERROR", listening)
+    t.do("again", listening.accept)
+    polled = t.listener()
+    poll = select.poll()
+    poll.register(polled, select.POLLIN)
+    t.soon(end, polled)
+    t.note("woken", [bits(found) for _, found in poll.poll(10000)])
+    t.do("accept", polled.accept)
+
+
 SCRIPTS = [
     a_program_chooses_the_listener, a_filter_of_an_ordinary_user, syns_are_saved_or_not,
     accept_flags, accept_gives_the_address, accept_without_connection, accept_on_others, backlog,
     backlog_overflow, backlog_full, listen_again, a_listener_is_no_connection, a_listener_is_shut,
     shutdown_wakes_accept, a_listener_closes, accepted_after_its_end, each_is_accepted_once,
     children_inherit, events_of_a_listener, signals_of_a_listener, deferred, the_order_of_accept,
-    the_order_of_accept_and_resets,
+    the_order_of_accept_and_resets, reset_before_accept, ended_from_outside,
 ]

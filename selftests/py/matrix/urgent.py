@@ -194,8 +194,22 @@ def peeking_behind_the_mark_at_the_end(t):
         t.do("peek", raw.recv, server, 10, raw.PEEK)
 
 
+def a_mark_within_urgent_data(t):
+    """Who polls for more than there is in front of the urgent byte learns of what is there, and the rest comes."""
+    client, server, _ = ends(t)
+    server.setsockopt(SOL, socket.SO_RCVLOWAT, 1000)
+    client.send(b"123456789X", raw.OOB)
+    t.soon(client.sendall, bytes(5000), after=0.3)
+    poll, got = select.poll(), 0
+    poll.register(server, select.POLLIN)
+    # The last ones are fewer than it wants.
+    while got < 4500 and poll.poll(8000):
+        got += len(server.recv(500))
+    t.note("bytes that poll() told of", got >= 4500)
+
+
 SCRIPTS = [
     one_urgent_byte, urgent_in_line, urgent_first, two_urgent_bytes, urgent_is_read_late,
     urgent_flags, urgent_and_select, urgent_to_a_blocked_reader, urgent_at_the_end,
-    urgent_with_more, peeking_on_behind_the_mark, peeking_behind_the_mark_at_the_end,
+    urgent_with_more, a_mark_within_urgent_data, peeking_on_behind_the_mark, peeking_behind_the_mark_at_the_end,
 ]
