@@ -249,9 +249,15 @@ pub(crate) fn of(net: &Net) -> Result<Arc<Netns>> {
 }
 
 impl Netns {
-    /// The queue of all work items.
+    /// The queue of all work items but those of [`Self::device_queue`].
     pub(crate) fn queue(&self) -> &Queue {
         &self.shared.queue
+    }
+
+    /// The queue of work items that wait for a device, which may wait for a peer: so many peers there cannot be that those
+    /// of the others stand still.
+    pub(crate) fn device_queue(&self) -> &Queue {
+        &self.shared.device_queue
     }
 
     /// True if a SYN should carry the option: there is a device that could be used.

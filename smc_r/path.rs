@@ -313,6 +313,25 @@ fn is_unicast(addr: &IpAddr) -> bool {
     !(broadcast || addr.is_multicast() || addr.is_unspecified() || addr.is_loopback())
 }
 
+/// Whether the peer's GID is that of one port. What goes by UDP to a whole network would be heard by hosts that have nothing
+/// to do with the group.
+pub(crate) fn is_one_port(path: &Path, peer: Gid) -> bool {
+    let peer = address(peer);
+    path.gid_kind != GidKind::V2 || is_unicast(&peer) && !is_for_all(path, peer)
+}
+
+/// Whether an address is that of all hosts in the subnet of our port.
+fn is_for_all(path: &Path, addr: IpAddr) -> bool {
+    let (IpAddr::V4(own), IpAddr::V4(addr), Some(dev)) = (address(path.gid), addr, netdev(path))
+    else {
+        return false;
+    };
+    prefix_len(&dev, own.into()).is_some_and(|len| {
+        let hosts = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+        hosts > 1 && u32::from(addr) == u32::from(own) | hosts
+    })
+}
+
 /// The ports that a client offers.
 #[derive(Default)]
 pub(crate) struct Offered {

@@ -119,6 +119,8 @@ module! {
 /// What all namespaces share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
+    /// For what waits for devices.
+    pub(crate) device_queue: Queue,
     pub(crate) groups: Arc<Groups>,
     pub(crate) devices: Arc<DeviceTable>,
     memory: Arc<Memory>,
@@ -132,6 +134,7 @@ struct Drained(Arc<Shared>);
 
 impl Drop for Drained {
     fn drop(&mut self) {
+        self.0.device_queue.drain();
         self.0.queue.drain();
     }
 }
@@ -169,6 +172,7 @@ impl kernel::Module for SmcR {
         let shared = Arc::new(
             Shared {
                 queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
+                device_queue: Queue::new(c"smc_r_devices", QueueKind::Unbound, 0)?,
                 memory: Memory::new(groups.clone())?,
                 groups,
                 devices: devices.table().clone(),

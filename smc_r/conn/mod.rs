@@ -613,7 +613,7 @@ fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
 /// Makes the socket an accelerated one. Messages that came early are processed now.
 pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     let (group, link) = (connection.group.clone(), connection.link.clone());
-    let token = connection.token;
+    let (token, slot) = (connection.token, connection.peer.place.slot);
     let tcp = sk.tcp();
     calls::show_sizes(sk, &connection);
     // First: from then on it is set when it changes.
@@ -632,6 +632,11 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         let mut events = Events::default();
         for (link, cdc) in early.into_messages() {
             merge(&mut events, connection.handle_cdc(link, &cdc));
+        }
+        // Who looked for those that use the buffer may have been here before this one went live; nothing is written after
+        // the peer was told that nobody does.
+        if group.is_usable() && group.is_gone(slot) {
+            merge(&mut events, connection.lose_element());
         }
         // What comes next may come over another one.
         let is_up = |link: &LinkIx| group.is_place_up(*link);

@@ -55,6 +55,11 @@ const MAX_FIRST_CONTACTS: u32 = 64;
 /// likes.
 const MAX_GROUPS: usize = 1024;
 
+/// So many of either are those of one address at most, which may claim to be many hosts as well. More connections
+/// than so many groups carry need more ports than an address has.
+const MAX_FIRST_CONTACTS_OF_A_HOST: usize = 8;
+const MAX_GROUPS_OF_A_HOST: usize = 256;
+
 /// And with those whose first contacts are under way.
 const MOST_GROUPS: usize = MAX_GROUPS + MAX_FIRST_CONTACTS as usize;
 
@@ -134,13 +139,20 @@ impl Groups {
         if let Some(choice) = Self::existing(&list, ns, peer, found, from) {
             return Ok(choice);
         }
+        let begun = |group: &&Arc<Group>| {
+            group.role == Role::Server
+                && group.began_with(from)
+                && !group.is_usable()
+                && !group.is_over()
+        };
+        if grow::count(list.iter().filter(begun)) >= MAX_FIRST_CONTACTS_OF_A_HOST {
+            return Err(EBUSY);
+        }
         let first_contact = FirstContact::begin(&ns.shared.groups)?;
-        Self::make_room(&list, ns, Role::Server)?;
+        Self::make_room(&list, ns, Role::Server, from)?;
         let terms = v2.as_ref().map(|v2| Terms::new(v2, ns));
         let (group, token) = self.create(&mut list, ns, Role::Server, (peer, *gid), path, terms)?;
-        if let Some(from) = from {
-            group.first_from.populate(from);
-        }
+        group.begin_with(from);
         Ok(ServerChoice::First(group, token, first_contact))
     }
 
@@ -167,7 +179,7 @@ impl Groups {
                     && group.terms.map(|terms| terms.eid) == eid
                     // Anybody can name another host and its port: only who has its address gets to its group, has it
                     // end by a Decline, or says where it is written to.
-                    && group.first_from.as_ref() == from.as_ref()
+                    && group.began_with(from)
                     // Who does not say who it is, is known by its port.
                     && (!peer.is_zero() || group.peer_gid == port.1)
                     && Arc::ptr_eq(&group.ns, ns)
@@ -195,22 +207,25 @@ impl Groups {
             .find_map(|group| seat(group, Fit::OnePort))
     }
 
-    /// A new group for a client whose server asks for one. Sleeps.
+    /// A new group for a client whose server, at the address `from`, asks for one. Sleeps.
     pub(crate) fn create_client(
         &self,
         ns: &Arc<Netns>,
         peer: (PeerId, Gid),
         path: &Path,
         terms: Option<Terms>,
+        from: Option<IpAddr>,
     ) -> Result<(Arc<Group>, ConnToken)> {
         let mut list = self.list.lock();
-        Self::make_room(&list, ns, Role::Client)?;
-        self.create(&mut list, ns, Role::Client, peer, path, terms)
+        Self::make_room(&list, ns, Role::Client, from)?;
+        let (group, token) = self.create(&mut list, ns, Role::Client, peer, path, terms)?;
+        group.begin_with(from);
+        Ok((group, token))
     }
 
-    /// Where a namespace has as many groups of a role as it may, the one that was made first of those which nobody
-    /// uses gives way to a new one.
-    fn make_room(list: &[Arc<Group>], ns: &Arc<Netns>, role: Role) -> Result {
+    /// Where a namespace has as many groups of a role as it may, in all or with one address, the one that was made
+    /// first of those which nobody uses gives way to a new one.
+    fn make_room(list: &[Arc<Group>], ns: &Arc<Netns>, role: Role, from: Option<IpAddr>) -> Result {
         let own = || {
             list.iter()
                 .filter(|group| group.role == role && Arc::ptr_eq(&group.ns, ns))
@@ -219,13 +234,24 @@ impl Groups {
         if ns.groups() as usize >= 2 * MOST_GROUPS {
             return Err(EBUSY);
         }
-        let count = grow::count(own());
-        if count < MAX_GROUPS {
+        Self::keep_to(MAX_GROUPS_OF_A_HOST, || {
+            own().filter(|group| group.began_with(from))
+        })?;
+        Self::keep_to(MAX_GROUPS, own)
+    }
+
+    /// One of these groups gives way if there are as many as there may be.
+    fn keep_to<'a, I>(most: usize, groups: impl Fn() -> I) -> Result
+    where
+        I: Iterator<Item = &'a Arc<Group>>,
+    {
+        let count = grow::count(groups());
+        if count < most {
             return Ok(());
         }
-        match own().find(|group| group.is_idle()) {
+        match groups().find(|group| group.is_idle()) {
             // It takes a moment to go.
-            Some(idle) if count < MOST_GROUPS => {
+            Some(idle) if count < most.saturating_add(MAX_FIRST_CONTACTS as usize) => {
                 idle.shut_down(ShutDown::Program);
                 Ok(())
             }

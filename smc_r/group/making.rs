@@ -60,7 +60,7 @@ impl Group {
     /// Has the work item see to something, and forget what else it was to do.
     pub(super) fn make_later(self: &Arc<Self>, task: Task) {
         self.links.lock().task = Some(task);
-        self.maker.rearm(self.ns.queue(), self.clone(), 0);
+        self.maker.rearm(self.ns.device_queue(), self.clone(), 0);
     }
 
     fn carry_out(self: &Arc<Self>, task: Task) {
@@ -279,7 +279,7 @@ impl Group {
             if let Some(before) = before {
                 before.shutdown();
             }
-            self.breaker.rearm(self.ns.queue(), self.clone(), 0);
+            self.breaker.rearm(self.ns.device_queue(), self.clone(), 0);
         }
     }
 

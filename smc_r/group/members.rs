@@ -9,6 +9,7 @@ use kapi::{
         EPROTO, //
     },
     grow::Grow,
+    workqueue, //
 };
 use kernel::{
     prelude::*,
@@ -47,6 +48,21 @@ use crate::{
     link::Link,
     socket::SocketRef, //
 };
+
+/// Tag type: the work item that has the peer told of new RMBs.
+pub(super) struct Announcer;
+
+impl workqueue::Handler<Arc<Group>> for Announcer {
+    fn run(group: Arc<Group>) {
+        loop {
+            let next = group.pools.lock().next_new();
+            match next {
+                Some(rmb) => group.announce_rmb(&rmb),
+                None => return,
+            }
+        }
+    }
+}
 
 /// Buffers on their way back.
 pub(crate) struct Buffers {
@@ -211,15 +227,15 @@ impl Group {
             }
             self.elements_to_add(&pools, size)
         };
-        let taken = self.announce_rmb(size, count);
+        let taken = self.add_rmb(size, count);
         if self.pools.lock().make_room(size) {
             self.trim_next(None);
         }
         taken
     }
 
-    /// Makes an RMB of `count` elements, unless there is a free one by now, and tells the peer. Sleeps.
-    fn announce_rmb(self: &Arc<Self>, size: RmbeSize, count: u32) -> Result<Taken> {
+    /// Makes an RMB of `count` elements, unless there is a free one by now, and has the peer told of it. Sleeps.
+    fn add_rmb(self: &Arc<Self>, size: RmbeSize, count: u32) -> Result<Taken> {
         let memory = Memory::new(&self.ns, size, count)?;
         let rmb = {
             let mut pools = self.pools.lock();
@@ -230,18 +246,24 @@ impl Group {
             }
             pools.add(self, size, memory, Known::Announced)?
         };
-        // From here on others find it, and wait.
+        // From here on others find it, and wait. A rendezvous does not wait for the device, or whoever closes its socket
+        // would have to.
+        self.announcer
+            .rearm(self.ns.device_queue(), self.clone(), 0);
+        Ok(Taken::Pending(rmb))
+    }
+
+    /// Has the peer told of an RMB, once it may write to it. Sleeps.
+    fn announce_rmb(self: &Arc<Self>, rmb: &GroupRmb) {
         let announced = self
-            .register_rmb(&rmb)
-            .and_then(|()| self.enter_and_announce(&rmb));
-        if let Err(error) = announced {
+            .register_rmb(rmb)
+            .and_then(|()| self.enter_and_announce(rmb));
+        if announced.is_err() {
             // First: the pools have no place for another one before the table has.
             self.strike_rmb(rmb.id);
             rmb.set_known(Known::Refused);
             self.wake_waiters();
-            return Err(error);
         }
-        Ok(Taken::Pending(rmb))
     }
 
     /// Has the peer's writes to an RMB taken on all links; one that is still to be connected does that itself. Sleeps:
@@ -368,7 +390,8 @@ impl Group {
         });
     }
 
-    fn is_gone(&self, slot: PeerSlot) -> bool {
+    /// Whether the peer has deleted the buffer at this place.
+    pub(crate) fn is_gone(&self, slot: PeerSlot) -> bool {
         PeerTable::new(&mut self.flow.lock().peers).is_gone(slot)
     }
 }

@@ -25,7 +25,7 @@ mod upcalls;
 use core::net::IpAddr;
 
 use kapi::{
-    errno::{ENOTCONN, EPROTO},
+    errno::{EHOSTUNREACH, ENOTCONN, EPROTO},
     grow::Grow,
     new_delayed_work,
     new_spinlock_bh,
@@ -91,6 +91,7 @@ pub(crate) use self::{
 };
 use self::{
     making::{Breaker, Maker, Task},
+    members::Announcer,
     pools::Pools,
     rings::{RingWatch, Rings},
     service::{PortCheck, Service},
@@ -180,6 +181,8 @@ pub(crate) struct Group {
     #[pin]
     maker: DelayedWork<Arc<Group>, Maker>,
     #[pin]
+    announcer: DelayedWork<Arc<Group>, Announcer>,
+    #[pin]
     breaker: DelayedWork<Arc<Group>, Breaker>,
     #[pin]
     ring_watch: DelayedWork<Arc<Group>, RingWatch>,
@@ -193,7 +196,7 @@ pub(crate) struct Group {
     look_out: Atomic<u32>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
-    /// Server: the address whose connection the first contact is, if it is known.
+    /// The peer's address in the connection of the first contact, if it is known.
     first_from: SetOnce<IpAddr>,
     /// Why no new connections are wanted, one bit for each [`Drain`]. Changed under the lock of `flow`.
     drained: Atomic<u32>,
@@ -343,6 +346,7 @@ impl Group {
                 service <- new_delayed_work!("smc_group"),
                 port_check <- new_delayed_work!("smc_port_check"),
                 maker <- new_delayed_work!("smc_link_maker"),
+                announcer <- new_delayed_work!("smc_rmb_announcer"),
                 breaker <- new_delayed_work!("smc_link_breaker"),
                 ring_watch <- new_delayed_work!("smc_ring_watch"),
                 backlog: Atomic::new(0),
@@ -414,6 +418,18 @@ impl Group {
             None => Messages::V1,
             Some(_) => Messages::V2,
         }
+    }
+
+    /// Notes the peer's address in the connection of the first contact.
+    fn begin_with(&self, from: Option<IpAddr>) {
+        if let Some(from) = from {
+            self.first_from.populate(from);
+        }
+    }
+
+    /// Whether the first contact was made with this address.
+    pub(crate) fn began_with(&self, from: Option<IpAddr>) -> bool {
+        self.first_from.as_ref() == from.as_ref()
     }
 
     /// Remembers what the peer says about itself on a first contact of version 2.
@@ -660,6 +676,9 @@ impl Group {
 
     /// Connects the queue pair of a link. Sleeps.
     fn connect_link(&self, link: &Link, peer: &LinkEnd) -> Result {
+        if !path::is_one_port(&link.path, peer.gid) {
+            return Err(EHOSTUNREACH);
+        }
         let mut end = Peer::from(peer);
         if !self.is_direct() {
             end.mac = path::gateway_mac(&link.path, peer.gid)?;

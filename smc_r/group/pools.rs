@@ -65,6 +65,8 @@ pub(crate) struct GroupRmb {
     keys: Mutex<[Option<RmbMr>; MAX_LINKS]>,
     size: RmbeSize,
     known: Atomic<u32>,
+    /// Somebody has begun to announce it.
+    begun: Atomic<u32>,
     /// A connection has got an element of it.
     used: Atomic<u32>,
 }
@@ -252,6 +254,7 @@ impl Pools {
                 keys <- new_mutex!([const { None }; MAX_LINKS], "smc_keys"),
                 size,
                 known: Atomic::new(known as u32),
+                begun: Atomic::new(0),
                 used: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -350,6 +353,15 @@ impl Pools {
         for entry in self.rmbs.iter().filter(|entry| entry.rmb.id == id) {
             entry.rmb.set_known(known);
         }
+    }
+
+    /// An RMB that nobody has begun to announce: the caller does.
+    pub(super) fn next_new(&self) -> Option<Arc<GroupRmb>> {
+        let mut rmbs = self.rmbs.iter().map(|entry| &entry.rmb);
+        let is_new = |rmb: &&Arc<GroupRmb>| {
+            rmb.known() == Known::Announced && rmb.begun.xchg(1, Relaxed) == 0
+        };
+        rmbs.find(is_new).cloned()
     }
 
     /// The group is over: nothing more will be announced.

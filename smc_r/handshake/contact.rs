@@ -94,7 +94,9 @@ impl Handshake {
         if offer.first_contact {
             let terms = draft.v2.as_ref().map(|v2| Terms::new(v2, &self.sk.ns));
             let peer = (offer.id, offer.link.gid);
-            let Ok((group, token)) = groups.create_client(&self.sk.ns, peer, &path, terms) else {
+            let from = self.peer_ip();
+            let Ok((group, token)) = groups.create_client(&self.sk.ns, peer, &path, terms, from)
+            else {
                 return Some(Contact::Refuse(Diagnosis::MEMORY));
             };
             draft.link = group.first_link();
@@ -155,9 +157,8 @@ impl Handshake {
         };
         self.stop_waiting(draft);
         let groups = &self.sk.ns.shared.groups;
-        let from = self.tcp.peer_addr().ok().and_then(|addr| addr.ip());
         draft.v2 = found.v2;
-        match groups.choose_server(&self.sk.ns, proposal.peer_id, &found, from) {
+        match groups.choose_server(&self.sk.ns, proposal.peer_id, &found, self.peer_ip()) {
             Ok(ServerChoice::Subsequent(group, seat, token)) => {
                 draft.v2 = found.v2.map(|v2| accept_subsequent(v2.eid));
                 draft.link = Some((*seat).clone());
