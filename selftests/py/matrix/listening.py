@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 
+import nl
 import suite
 
 from . import raw
@@ -424,6 +425,20 @@ def reset_before_accept(t):
     t.do("recv", server.recv, 5)
 
 
+def reset_at_once(t):
+    """The same of clients of TCP that go when nobody has taken them in yet, as far as that can be had."""
+    listening, told = t.listener(backlog=50), set()
+    for _ in range(30):
+        with nl.inside("right"), socket.socket() as client:
+            client.setsockopt(SOL, socket.SO_LINGER, RESET)
+            client.connect(listening.getsockname())
+    for _ in range(30):
+        server, _ = listening.accept()
+        t.has(server, 16)
+        told.add(server.getsockopt(SOL, socket.SO_ERROR))
+    t.note("errors", sorted(told))
+
+
 def ended_from_outside(t):
     """An administrator ends the listener: whoever waits for connections learns of it."""
     def end(listening):
@@ -449,5 +464,5 @@ SCRIPTS = [
     backlog_overflow, backlog_full, listen_again, a_listener_is_no_connection, a_listener_is_shut,
     shutdown_wakes_accept, a_listener_closes, accepted_after_its_end, each_is_accepted_once,
     children_inherit, events_of_a_listener, signals_of_a_listener, deferred, the_order_of_accept,
-    the_order_of_accept_and_resets, reset_before_accept, ended_from_outside,
+    the_order_of_accept_and_resets, reset_before_accept, reset_at_once, ended_from_outside,
 ]
