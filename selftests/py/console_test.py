@@ -54,6 +54,19 @@ race at unknown origin, with read to 0xffff888107c0a310 of 4 bytes by task 412 o
  __memcpy+0x8/0x20
  smc_diag_fill+0x30/0x90 [smc_diag]
 ==================================================================""",
+    "KCSAN, ours by way of a list": """
+==================================================================
+BUG: KCSAN: data-race in __list_add_valid_or_report+0x3c/0xf0 / __list_del_entry_valid_or_report+0x20/0x130
+
+write to 0xffff888107c0a310 of 8 bytes by task 412 on cpu 0:
+ __list_add_valid_or_report+0x3c/0xf0
+ rust_helper_sk_list_add+0x88/0xd0 [smc_r]
+ create+0x99/0x160 [smc_r]
+
+read to 0xffff888107c0a310 of 8 bytes by task 413 on cpu 1:
+ __list_del_entry_valid_or_report+0x20/0x130
+ inet_csk_destroy_sock+0x5b/0x1d0
+==================================================================""",
     "lockdep, a circle": """
 ======================================================
 WARNING: possible circular locking dependency detected
@@ -101,6 +114,8 @@ watchdog: Watchdog detected hard LOCKUP on cpu 1""",
 rcu: INFO: rcu_preempt self-detected stall on CPU""",
     "RCU, of others": """
 rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:""",
+    "RCU, of others that somebody waits for in a hurry": """
+rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 1-.... } 6060 jiffies s: 412 root: 0x2/.""",
     "UBSAN": """
 UBSAN: array-index-out-of-bounds in net/ipv4/tcp_input.c:4012:17""",
     "counted references": """
@@ -145,6 +160,11 @@ Call Trace:
 Kernel panic - not syncing: Fatal exception in interrupt""",
     "a card that somebody holds": """
 unregister_netdevice: waiting for veth0 to become free. Usage count = 2""",
+    "a namespace that somebody holds": """
+ref_tracker: net_refcnt@ffff888104c1a300 has 1/1 users at
+     sk_alloc+0x3c4/0x4e0""",
+    "a reference that was given back twice": """
+ref_tracker: reference already released.""",
     "Rust": """
 rust_kernel: panicked at rust/ib/queue.rs:120:9:""",
     "no memory": """
@@ -193,7 +213,22 @@ write to 0xffff888107c0a310 of 4 bytes by task 412 on cpu 0:
 
 Reported by Kernel Concurrency Sanitizer on:
 ==================================================================
+BUG: KCSAN: data-race in skb_queue_tail+0x40/0xa0 / _find_next_bit+0x1c/0x80
+
+write to 0xffff888107c0a310 of 8 bytes by interrupt on cpu 1:
+ skb_queue_tail+0x40/0xa0
+ sock_queue_err_skb+0x98/0x1d0
+ sent+0x30/0x90 [smc_r]
+
+read to 0xffff888107c0a310 of 8 bytes by task 412 on cpu 0:
+ _find_next_bit+0x1c/0x80
+ cpumask_next+0x20/0x40
+ pump+0x30/0x90 [smc_r]
+==================================================================
 """
+# Functions of the kernel whose accesses are those of their callers.
+LEAVES = "__memset _copy_to_iter strnlen sized_strscpy __list_del_entry_valid_or_report rb_insert_color _find_next_bit " \
+    "_find_first_zero_bit sg_init_one nla_put __nla_put.constprop.0 skb_push pskb_expand_head string rust_helper_atomic_read"
 STAMPS = "", "[   12.345678] ", "[   12.345678][  T412] ", "[  112.345678][    C1] "
 
 
@@ -235,6 +270,10 @@ def main():
                         wrong.append(f"{name} is not found behind {stamp!r}")
                 for line in said(folder, HARMLESS, stamp, halves=halves):
                     wrong.append(f"taken for trouble: {line}")
+        by_copy = REPORTS["KCSAN, ours by way of a copy"]
+        for name in LEAVES.split():
+            if not said(folder, by_copy.replace("__memcpy", name), STAMPS[0]):
+                wrong.append(f"KCSAN, ours by way of {name}, is not found")
         # What a test allows, alone.
         both = "Out of memory: Killed process 412\n" + REPORTS["UBSAN"].strip()
         if said(folder, both, STAMPS[1], ["[Oo]ut of memory"]) != [STAMPS[1] + REPORTS["UBSAN"].strip()]:

@@ -7,22 +7,29 @@ import re
 TROUBLE = re.compile(
     r"""WARNING:|BUG:|\bBUG\ |Oops|KASAN|KCSAN|UBSAN|Kernel\ panic|Call\ Trace:|DEBUG_LOCKS_WARN
     |possible\ (?:circular|recursive)\ locking|possible\ irq\ lock\ inversion|inconsistent\ lock\ state
-    |INFO:\ task\ .*blocked\ for\ more|self-detected\ stall|detected\ stalls|soft\ lockup|hard\ LOCKUP
+    |INFO:\ task\ .*blocked\ for\ more|self-detected\ stall|detected\ (?:expedited\ )?stalls|soft\ lockup|hard\ LOCKUP
     |general\ protection\ fault|unable\ to\ handle|stack\ segment|divide\ error|invalid\ opcode
     |scheduling\ while\ atomic|sleeping\ function\ called|refcount_t:|list_(?:add|del)\ corruption
     |kmemleak:\ [1-9]\d*\ new\ suspected|unreferenced\ object|Objects\ remaining|memory\ leak\ detector\ disabled
     |allocated\ at\ module\ unload
     |unregister_netdevice:\ waiting|rust_kernel:\ panicked|Memory\ cgroup\ out\ of\ memory
     |Out\ of\ memory|held\ lock\ freed|lock\ held\ when\ returning|smc-vm:\ (?:cannot\ boot|lockdep\ is\ off|left\ behind)
+    |ref_tracker:\ (?:.*\ has\ \d+/\d+\ users|reference\ already\ released)
     |truncated\ extack|register\ non-static\ key|allocation\ profiling\ is\ disabled
     """,
     re.VERBOSE,
 )
 # Of reports of KCSAN, those count in which one of the two accesses is of our modules (of which one makes mistakes to show
-# that they are found): the kernel has races of its own.
+# that they are found), its own or that of a function of the kernel which it calls for no more than that: the kernel has
+# races of its own.
 RACE = re.compile(r"BUG: KCSAN: ")
 ACCESS = re.compile(r"^(?:read|write|race at unknown origin).* to 0x\w+ of \d+ bytes by ")
-COPY = re.compile(r"(?:__)?(?:mem(?:cpy|move|set|cmp)|strlen|_copy_\w+)\+0x")
+LEAF = re.compile(
+    r"""_*(?:mem(?:cpy|move|set|cmp)|bcmp|str(?:n?len|n?cmp)|sized_strscpy|copy_(?:from|to)_\w+
+    |list_\w+_or_report|rb_\w+|find_\w+_bit|sg_\w+|nla_\w+|p?skb_\w+|v?sc?n?printf|string(?:_nocheck)?|rust_helper_\w+)
+    (?:\.\w+)*\+0x""",
+    re.VERBOSE,
+)
 OURS = re.compile(r"\[smc_(?:r|diag|mistakes)\]$")
 STAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ")
 
@@ -41,7 +48,7 @@ class Races:
             self.title = None
         elif self.title and ACCESS.search(text):
             self.first = True
-        elif self.first and not COPY.search(text.strip()):
+        elif self.first and (OURS.search(text) or not LEAF.match(text.strip())):
             self.first = False
             if OURS.search(text):
                 title, self.title = self.title, None
