@@ -4,7 +4,8 @@
  * bit fields, macros or locks which have no Rust form. One file per area, sorted alphabetically.
  */
 
-#include <linux/compiler_types.h>
+#include <linux/compiler.h>
+#include <linux/types.h>
 
 #ifdef __BINDGEN__
 /* Omit `inline` for bindgen as it ignores inline functions. */
@@ -14,6 +15,25 @@
 #endif
 
 #include "helpers.h"
+
+/*
+ * Copies a text up to its end, `most` bytes at most, and gives back how many; no zero behind them. It may change meanwhile:
+ * then it is a mixture. By hand: of strscpy() and memcpy() a compiler does not see that what they check before they panic
+ * always holds.
+ */
+static inline size_t kapi_copy_text(char *to, const char *from, size_t most)
+{
+	size_t n;
+
+	for (n = 0; n < most; n++) {
+		char here = data_race(READ_ONCE(from[n]));
+
+		if (!here)
+			break;
+		to[n] = here;
+	}
+	return n;
+}
 
 #include "bug.c"
 #ifdef __BINDGEN__

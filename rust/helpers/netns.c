@@ -84,11 +84,10 @@ __rust_helper int rust_helper_dev_ifindex(const struct net_device *dev)
 	return READ_ONCE(dev->ifindex);
 }
 
+/* To IFNAMSIZ bytes, all of them zero; a change at the same time may give a mixture of both names. */
 __rust_helper void rust_helper_dev_copy_name(struct net_device *dev, char *name)
 {
-	rcu_read_lock();
-	strscpy(name, dev->name, IFNAMSIZ);
-	rcu_read_unlock();
+	kapi_copy_text(name, dev->name, IFNAMSIZ - 1);
 }
 
 /* The Ethernet address; false for a device without one. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/minmax.h>
-#include <linux/string.h>
 #include <linux/utsname.h>
 
 /*
@@ -10,9 +9,5 @@
  */
 __rust_helper size_t rust_helper_host_name(char *buf, size_t len)
 {
-	const char *name = utsname()->nodename;
-	size_t n = min(len, strnlen(name, __NEW_UTS_LEN));
-
-	memcpy(buf, name, n);
-	return n;
+	return kapi_copy_text(buf, utsname()->nodename, min(len, __NEW_UTS_LEN));
 }
