@@ -16,6 +16,10 @@
 #define __rust_helper __used
 #endif
 
+/*
+ * Begins to answer a request for a listing: `dump` fills one message after the other, in the context of who reads them.
+ * `owner` is held until the last one.
+ */
 __rust_helper int rust_helper_diag_dump_start(struct sk_buff *skb, const struct nlmsghdr *nlh,
 					      int (*dump)(struct sk_buff *skb,
 							  struct netlink_callback *cb),
@@ -53,6 +57,7 @@ __rust_helper void *rust_helper_diag_borrow(u8 family)
 	return __symbol_get(name);
 }
 
+/* What rust_helper_diag_borrow() has given; its module may go afterwards. */
 __rust_helper void rust_helper_diag_give_back(u8 family)
 {
 	char name[16];

@@ -55,6 +55,7 @@ __rust_helper bool rust_helper_ib_parent_name(const struct ib_device *device, ch
 	return true;
 }
 
+/* Vendor and number of what the device is on the PCI bus; false if it is something else. The caller keeps the device. */
 __rust_helper bool rust_helper_ib_pci(const struct ib_device *device, struct kapi_pci *pci)
 {
 #ifdef CONFIG_PCI
@@ -164,6 +165,7 @@ __rust_helper void rust_helper_rdma_ah_set_grh(struct rdma_ah_attr *attr, union 
 /* Pages that have to be left of a memory group: without any, its TCP would have a program killed. */
 #define IB_SPARE 64
 
+/* Whether so many more pages could be had that way now: they are allocated, and given back. May sleep if `how` may. */
 static bool ib_has_spare(gfp_t how)
 {
 	struct page *page, *next;

@@ -74,6 +74,7 @@ struct genl_audience {
 	const struct net *except;
 };
 
+/* Whether a listener, which cannot go meanwhile, does not get the message. */
 static int genl_left_out(struct sock *sk, struct sk_buff *skb, void *data)
 {
 	const struct genl_audience *audience = data;
@@ -82,6 +83,10 @@ static int genl_left_out(struct sock *sk, struct sk_buff *skb, void *data)
 	       sock_net(sk) == audience->except;
 }
 
+/*
+ * To the group's listeners in `net`, and those elsewhere that hear what happens in all namespaces, but for whom the audience
+ * leaves out. Consumes `skb` in any case. May sleep.
+ */
 __rust_helper int rust_helper_genl_multicast(const struct genl_family *family, struct net *net,
 					     struct sk_buff *skb, unsigned int group,
 					     const struct net *only, const struct net *except)
@@ -214,6 +219,7 @@ static int kapi_no_name(const struct ctl_table *table, int write, void *buffer, 
 	return ret ?: write && value[0] ? -EINVAL : 0;
 }
 
+/* An entry for the name of something that there is none of; `name` lives as long as the table. */
 __rust_helper void rust_helper_sysctl_no_name(struct ctl_table *table, const char *name)
 {
 	*table = (struct ctl_table) {

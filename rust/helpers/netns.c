@@ -99,6 +99,7 @@ __rust_helper bool rust_helper_dev_mac(const struct net_device *dev, u8 *mac)
 	return true;
 }
 
+/* The number of a VLAN; false for other devices. The caller keeps the device, of which that never changes. */
 __rust_helper bool rust_helper_dev_vlan(const struct net_device *dev, u16 *id)
 {
 	if (!is_vlan_dev(dev))
@@ -160,6 +161,7 @@ __rust_helper int rust_helper_dev_ipv4_prefix(struct net_device *dev, __be32 add
 	return len;
 }
 
+/* The first IPv4 address of a device, which may go right away; false if it has none. Any context. */
 __rust_helper bool rust_helper_dev_first_ipv4(struct net_device *dev, __be32 *addr)
 {
 	const struct in_ifaddr *ifa;

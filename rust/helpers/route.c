@@ -29,6 +29,10 @@ static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, s
 	neigh_release(neigh);
 }
 
+/*
+ * Where packets from an address to another one go first, by the routes of the namespace, which the caller keeps; `hop` was
+ * zeroed, and stays so without a route. A gateway that is not known yet is asked for. Process context or softirq.
+ */
 __rust_helper void rust_helper_route_hop4(struct net *net, u32 source, u32 destination,
 					  u32 ifindex, struct kapi_hop *hop)
 {
@@ -48,6 +52,7 @@ __rust_helper void rust_helper_route_hop4(struct net *net, u32 source, u32 desti
 	ip_rt_put(route);
 }
 
+/* The same of IPv6; both addresses have 16 bytes. */
 __rust_helper void rust_helper_route_hop6(struct net *net, const u8 *source, const u8 *destination,
 					  u32 ifindex, struct kapi_hop *hop)
 {
@@ -77,6 +82,7 @@ __rust_helper void rust_helper_ask_for4(struct net_device *dev, u32 source, u32 
 	arp_send(ARPOP_REQUEST, ETH_P_ARP, htonl(destination), dev, htonl(source), NULL, NULL, NULL);
 }
 
+/* Asks the network of a device, which the caller keeps, who has an address; the answer goes to the table of neighbours. */
 __rust_helper void rust_helper_ask_for6(struct net_device *dev, const u8 *source, const u8 *destination)
 {
 #if IS_ENABLED(CONFIG_IPV6)

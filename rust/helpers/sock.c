@@ -91,6 +91,7 @@ __rust_helper struct sock *rust_helper_sk_new(struct net *net, int family, struc
 	return sk;
 }
 
+/* Replaces the destructor of a sock that nobody else knows yet, and gives back what it was, which the new one calls. */
 __rust_helper kapi_sk_fn rust_helper_sk_swap_destruct(struct sock *sk, kapi_sk_fn fn)
 {
 	kapi_sk_fn old = sk->sk_destruct;
@@ -99,6 +100,7 @@ __rust_helper kapi_sk_fn rust_helper_sk_swap_destruct(struct sock *sk, kapi_sk_f
 	return old;
 }
 
+/* One more, or less, in what /proc/net/sockstat and the like say of the namespace. Any context but hard interrupts. */
 __rust_helper void rust_helper_sk_inuse(struct sock *sk, int val)
 {
 	local_bh_disable();
@@ -127,6 +129,7 @@ __rust_helper void rust_helper_sk_custom_options(struct sock *sk)
 	set_bit(SOCK_SUPPORT_ZC, &sk->sk_socket->flags);
 }
 
+/* Locks the sock: process context, without its lock. */
 __rust_helper void rust_helper_sk_set_reuseport(struct sock *sk, bool on)
 {
 	lock_sock(sk);
@@ -134,6 +137,7 @@ __rust_helper void rust_helper_sk_set_reuseport(struct sock *sk, bool on)
 	release_sock(sk);
 }
 
+/* Locks the sock: process context, without its lock. */
 __rust_helper void rust_helper_sk_set_zerocopy(struct sock *sk, bool on)
 {
 	lock_sock(sk);
@@ -163,6 +167,7 @@ __rust_helper bool rust_helper_sk_has_notices(const struct sock *sk)
 	return !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
+/* The first message of the error queue, or -EAGAIN, for recvmsg() with MSG_ERRQUEUE. Writes to the program's memory. */
 __rust_helper int rust_helper_sk_recv_notice(struct sock *sk, struct msghdr *msg)
 {
 	int len = min_t(size_t, msg_data_left(msg), INT_MAX);
@@ -208,6 +213,7 @@ static void kapi_put_rcvtstamp(const struct sock *sk, struct msghdr *msg, s64 ns
 			 sizeof(old), old);
 }
 
+/* Time stamps of received data, in those forms that the sock was asked for. Writes to the program's memory. */
 __rust_helper void rust_helper_sk_put_stamp(struct sock *sk, struct msghdr *msg, s64 ns)
 {
 	struct scm_timestamping_internal stamps = { .ts[0] = ns };
@@ -233,6 +239,10 @@ __rust_helper void rust_helper_msg_put_left(struct msghdr *msg, int left, bool t
 		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(left), &left);
 }
 
+/*
+ * Wakes who waits for `mask`, and signals who asked for that. Any context but hard interrupts, with or without the lock of
+ * the sock.
+ */
 __rust_helper void rust_helper_sk_wake(struct sock *sk, unsigned int mask, int how, int band)
 {
 	struct socket_wq *wq;
@@ -252,6 +262,7 @@ __rust_helper void rust_helper_sk_wake_readers(struct sock *sk, unsigned int mas
 	rust_helper_sk_wake(sk, mask, SOCK_WAKE_WAITD, POLL_IN);
 }
 
+/* Wakes who waits for anything. Any context but hard interrupts, with or without the lock of the sock. */
 __rust_helper void rust_helper_sk_wake_all(struct sock *sk)
 {
 	struct socket_wq *wq;
@@ -263,6 +274,7 @@ __rust_helper void rust_helper_sk_wake_all(struct sock *sk)
 	rcu_read_unlock();
 }
 
+/* SIGURG for the owner of the file, which the callback lock keeps. Any context but hard interrupts, without that lock. */
 __rust_helper void rust_helper_sk_sigurg(struct sock *sk)
 {
 	read_lock_bh(&sk->sk_callback_lock);
@@ -270,6 +282,7 @@ __rust_helper void rust_helper_sk_sigurg(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
+/* Has the next sk_wake() for room send a signal, too. Who calls it looks for room once more afterwards. Any context. */
 __rust_helper void rust_helper_sk_note_no_space(struct sock *sk)
 {
 	struct socket_wq *wq;
@@ -482,6 +495,7 @@ __rust_helper bool rust_helper_sk_has_file(const struct sock *sk)
 	return READ_ONCE(sk->sk_socket);
 }
 
+/* The number by which listings know a sock, made with the first question. Any context. */
 __rust_helper u64 rust_helper_sk_cookie(struct sock *sk)
 {
 	u32 cookie[2];
@@ -551,6 +565,7 @@ __rust_helper bool rust_helper_may_sleep(void)
 	return preemptible() && !rcu_preempt_depth();
 }
 
+/* Before there are socks of the family. */
 __rust_helper void rust_helper_sk_list_init(struct kapi_sk_list *list)
 {
 	spin_lock_init(&list->lock);
@@ -559,6 +574,7 @@ __rust_helper void rust_helper_sk_list_init(struct kapi_sk_list *list)
 	list->seq = ktime_get_ns();
 }
 
+/* A new sock, which is in the list until its destructor takes it out; the link lives as long. No reference is taken. */
 __rust_helper void rust_helper_sk_list_add(struct kapi_sk_list *list, struct kapi_sk_link *link,
 					   struct sock *sk)
 {
@@ -569,6 +585,7 @@ __rust_helper void rust_helper_sk_list_add(struct kapi_sk_list *list, struct kap
 	spin_unlock_bh(&list->lock);
 }
 
+/* From the destructor; who finds it before that gets no reference any more. Any context but hard interrupts. */
 __rust_helper void rust_helper_sk_list_del(struct kapi_sk_list *list, struct kapi_sk_link *link)
 {
 	spin_lock_bh(&list->lock);

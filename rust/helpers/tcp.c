@@ -75,6 +75,7 @@ static struct kapi_listening {
 /* Callbacks of ours, and those that all TCP socks begin with. */
 static struct kapi_sk_events kapi_ours, kapi_plain;
 
+/* What listeners had in place of what they have; anything else is given back as it is. A row that is used is never changed. */
 static const struct inet_connection_sock_af_ops *kapi_original(const struct inet_connection_sock_af_ops *ops)
 {
 	for (int i = 0; i < ARRAY_SIZE(kapi_listening); i++)
@@ -175,6 +176,7 @@ struct kapi_late {
 	kapi_sk_fn fn;
 };
 
+/* Gives up the reference to the sock that rust_helper_tcp_later() has taken, and the memory of the item. */
 static void kapi_late_run(struct work_struct *work)
 {
 	struct kapi_late *late = container_of(work, struct kapi_late, work);
@@ -252,6 +254,7 @@ __rust_helper int rust_helper_tcp_getname(struct socket *sock, struct sockaddr_s
 	return READ_ONCE(sock->ops)->getname(sock, (struct sockaddr *)addr, peer);
 }
 
+/* Bytes of the kernel, as many as there is room for: a number, or -EAGAIN and other errors. Locks the sock: process context. */
 __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *buf, size_t len)
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
@@ -270,6 +273,7 @@ __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *bu
 	return sent;
 }
 
+/* What has come, without waiting, to memory of the kernel; 0 at the end, or -EAGAIN. Locks the sock: process context. */
 __rust_helper int rust_helper_tcp_recv_bytes(struct socket *sock, void *buf, size_t len, int flags)
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT };
@@ -296,6 +300,7 @@ static const struct proto_ops kapi_asking_ops = {
 static DEFINE_PER_CPU(struct socket *, kapi_asking_inet);
 static DEFINE_PER_CPU(struct socket *, kapi_asking_inet6);
 
+/* A socket for one question, of the caller alone until kapi_asking_put(). May sleep. */
 static int kapi_asking_get(u16 family, struct socket **sock)
 {
 	*sock = family == AF_INET6 ? this_cpu_xchg(kapi_asking_inet6, NULL) :
@@ -305,6 +310,7 @@ static int kapi_asking_get(u16 family, struct socket **sock)
 	return sock_create_lite(family, SOCK_STREAM, IPPROTO_TCP, sock);
 }
 
+/* Keeps it for the next question on this processor, in place of the one that is kept. May sleep. */
 static void kapi_asking_put(u16 family, struct socket *sock)
 {
 	sock = family == AF_INET6 ? this_cpu_xchg(kapi_asking_inet6, sock) :
@@ -413,6 +419,10 @@ __rust_helper int rust_helper_tcp_ioctl(struct socket *sock, unsigned int cmd, u
 	return READ_ONCE(sock->ops)->ioctl(sock, cmd, arg);
 }
 
+/*
+ * As the system call: SOL_SOCKET by the layer of sockets, other levels by TCP. `val` is the program's or the kernel's. Locks
+ * the sock: process context.
+ */
 __rust_helper int rust_helper_tcp_setsockopt(struct socket *sock, int level, int name,
 					     sockptr_t val, unsigned int len)
 {
@@ -440,6 +450,7 @@ __rust_helper int rust_helper_tcp_count(struct sock *sk, int cmd, int *count)
 	return READ_ONCE(sk->sk_prot)->ioctl(sk, cmd, count);
 }
 
+/* SO_PEEK_OFF. Locks the sock: process context. */
 __rust_helper int rust_helper_tcp_set_peek_off(struct sock *sk, int val)
 {
 	int err;
@@ -502,6 +513,7 @@ __rust_helper int rust_helper_tcp_rcvlowat_limit(const struct sock *sk)
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_rmem[2]) >> 1;
 }
 
+/* IP_TOS, or IPV6_TCLASS of a sock whose peer is one of IPv6. Any context. */
 __rust_helper u8 rust_helper_tcp_traffic_class(const struct sock *sk)
 {
 #if IS_ENABLED(CONFIG_IPV6)
@@ -712,6 +724,7 @@ __rust_helper bool rust_helper_tcp_option_native(void)
 	return true;
 }
 
+/* Has TCP look for the option, and put it on packets, at all; counted, so that each time is undone once. May sleep. */
 __rust_helper void rust_helper_tcp_option_native_enable(bool on)
 {
 	if (on)

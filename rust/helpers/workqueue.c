@@ -17,6 +17,7 @@ __rust_helper void rust_helper_workqueue_end(struct workqueue_struct *wq)
 	rcu_barrier();
 }
 
+/* What INIT_WORK() does with a key of the caller's: `name` and `key` live for ever, as lockdep remembers them. */
 __rust_helper void rust_helper_work_init(struct work_struct *work, work_func_t func,
 					 const char *name, struct lock_class_key *key)
 {
