@@ -127,7 +127,7 @@ list_add corruption. next->prev should be prev""",
     "objects that a cache keeps": """
 BUG smc_r_cache (Not tainted): Objects remaining on __kmem_cache_shutdown()""",
     "red zones": """
-BUG kmalloc-96 (Tainted: G           OE     ): Right Redzone overwritten""",
+BUG kmalloc-96 (Tainted: G           OE      ): Object corrupt""",
     "what is left when a cache goes": """
 Objects remaining in smc_r_cache on __kmem_cache_shutdown()""",
     "pages of a module that went": """
