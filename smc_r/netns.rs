@@ -254,8 +254,8 @@ impl Netns {
         &self.shared.queue
     }
 
-    /// The queue of work items that wait for a device, which may wait for a peer: so many peers there cannot be that those
-    /// of the others stand still.
+    /// The queue of work items that wait for a device, which may wait for a peer: those of the other one never stand behind
+    /// them.
     pub(crate) fn device_queue(&self) -> &Queue {
         &self.shared.device_queue
     }

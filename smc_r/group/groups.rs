@@ -55,8 +55,8 @@ const MAX_FIRST_CONTACTS: u32 = 64;
 /// likes.
 const MAX_GROUPS: usize = 1024;
 
-/// So many of either are those of one address at most, which may claim to be many hosts as well. More connections
-/// than so many groups carry need more ports than an address has.
+/// So many of either are those of one address at most, which may claim to be many hosts as well: a quarter, which are
+/// 65,280 connections where a group has 255.
 const MAX_FIRST_CONTACTS_OF_A_HOST: usize = 8;
 const MAX_GROUPS_OF_A_HOST: usize = 256;
 
@@ -141,6 +141,7 @@ impl Groups {
         }
         let begun = |group: &&Arc<Group>| {
             group.role == Role::Server
+                && Arc::ptr_eq(&group.ns, ns)
                 && group.began_with(from)
                 && !group.is_usable()
                 && !group.is_over()

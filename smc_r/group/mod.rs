@@ -676,7 +676,7 @@ impl Group {
 
     /// Connects the queue pair of a link. Sleeps.
     fn connect_link(&self, link: &Link, peer: &LinkEnd) -> Result {
-        if !path::is_one_port(&link.path, peer.gid) {
+        if !peer.mac.is_unicast() || !path::is_one_port(&link.path, peer.gid) {
             return Err(EHOSTUNREACH);
         }
         let mut end = Peer::from(peer);

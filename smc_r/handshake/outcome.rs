@@ -48,7 +48,7 @@ use crate::{
     link::Link,
     peers::Key,
     shown::Shown,
-    socket::{falls_back, show_error, sk_state, Phase},
+    socket::{falls_back, show_error_once, sk_state, Phase},
     stats::Side, //
 };
 
@@ -146,7 +146,7 @@ impl Handshake {
         // A server names the group, by what others can learn: only who has the address of its peer has it end.
         if fallback.out_of_sync {
             match &state.draft.group {
-                Some((group, false)) if group.began_with(self.peer_ip()) => {
+                Some((group, false)) if group.began_with(state.peer.map(|peer| peer.address)) => {
                     group.shut_down(ShutDown::OutOfSync);
                 }
                 _ => {}
@@ -183,10 +183,10 @@ impl Handshake {
         sk.set_state(sk_state::ACTIVE);
         sk.set_phase(Phase::Fallback);
         // What came before that was told to the rendezvous, or taken by it.
-        self.tcp.locked(|| match self.tcp.err() {
-            0 if state.is_cut => sk.set_err(ECONNRESET),
-            error => show_error(sk, error),
-        });
+        if state.is_cut && self.tcp.err() == 0 {
+            sk.set_err(ECONNRESET);
+        }
+        show_error_once(sk, &self.tcp);
         // Until just now as well; who sets one from here on finds that it goes to TCP, too.
         self.tcp.inherit_from(sk, Stage::All);
         self.finished(true);

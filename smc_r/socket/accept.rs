@@ -39,7 +39,9 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{falls_back, recv, show_error, sk_state, InnerEvents, Phase, SmcSocket, SocketRef};
+use super::{
+    falls_back, recv, show_error_once, sk_state, InnerEvents, Phase, SmcSocket, SocketRef,
+};
 use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 
 /// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
@@ -401,7 +403,7 @@ impl Listener {
         child.set_phase(Phase::Fallback);
         // Before others get at it, who may close it. An event has nobody to wake so far.
         tcp.attach::<_, InnerEvents>(child.clone());
-        tcp.locked(|| show_error(&child, tcp.err()));
+        show_error_once(&child, tcp);
         let result = self.hand_out(child);
         match result {
             Ok(()) => owner.wake_readable(),
@@ -413,6 +415,17 @@ impl Listener {
             }
         }
         result
+    }
+
+    /// The next child for the program, if there is one.
+    fn next(&self) -> Option<Result<SocketRef>> {
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Some(Err(EINVAL));
+        }
+        let child = queue.ready.remove(0).ok()?;
+        queue.tell();
+        Some(Ok(child))
     }
 
     /// Puts a child among those for the program.
@@ -546,17 +559,12 @@ pub(super) fn accept(sk: &Sk<SmcSocket>, flags: OpFlags) -> Result<SocketRef> {
         if sk.phase() != Phase::Listening {
             return Some(Err(EINVAL));
         }
-        let mut queue = listener.queue.lock();
-        if queue.closed {
-            return Some(Err(EINVAL));
+        if let Some(result) = listener.next() {
+            return Some(result);
         }
-        let Ok(child) = queue.ready.remove(0) else {
-            // Somebody else may have ended it.
-            let ended = sk.tcp().is_ok_and(|tcp| tcp.state() != tcp_state::LISTEN);
-            return ended.then_some(Err(EINVAL));
-        };
-        queue.tell();
-        Some(Ok(child))
+        // Somebody else may have ended it.
+        let ended = sk.tcp().is_ok_and(|tcp| tcp.state() != tcp_state::LISTEN);
+        ended.then_some(Err(EINVAL))
     })??;
     if let Ok(tcp) = child.tcp() {
         child.keep(tcp);

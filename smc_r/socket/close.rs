@@ -91,6 +91,7 @@ fn stop_listening(lock: SockLock<'_, SmcSocket>) -> Result {
     let tcp = sk.tcp()?;
     let orphans = accept::stop(sk);
     tcp.detach();
+    sk.shown_error.store(0, Relaxed);
     sk.set_phase(Phase::Idle);
     sk.set_state(sk_state::INIT);
     sk.wake_state_change();

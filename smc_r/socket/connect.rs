@@ -79,10 +79,10 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
     })
     .map_err(|error| if error == EAGAIN { unfinished } else { error })?;
     sk.take_news();
-    sk.take_err()?;
     match sk.phase() {
+        // What has become of it since is for the next call to tell.
         Phase::Accelerated | Phase::Fallback => Ok(()),
-        _ => Err(ECONNABORTED),
+        _ => Err(sk.take_err().err().unwrap_or(ECONNABORTED)),
     }
 }
 
@@ -117,7 +117,8 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
         sk.take_err()?;
         return Err(ECONNABORTED);
     }
-    if let Err(error) = with_error_of(sk, &tcp, || tcp.take_err()) {
+    // TCP tells how it ended, and knows that it has.
+    if let Err(error) = with_error_of(sk, &tcp, || tcp.connect(addr)) {
         // The program may connect again, or do something else.
         unplain(sk, &tcp);
         return Err(error);

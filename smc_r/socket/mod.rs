@@ -333,6 +333,15 @@ pub(crate) fn show_error(sk: &Sk<SmcSocket>, error: i32) {
     }
 }
 
+/// The same for one that TCP may have told of, or is about to. Process context.
+pub(crate) fn show_error_once(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {
+    tcp.locked(|| {
+        if sk.err() == 0 && sk.shown_error.load(Relaxed) == 0 {
+            show_error(sk, tcp.err());
+        }
+    });
+}
+
 /// Takes the error of the inner socket of plain TCP if the program has asked for it by `SO_ERROR`, which
 /// takes it from the outer one. Any context that may take spin locks.
 fn settle_error(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {

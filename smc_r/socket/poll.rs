@@ -2,13 +2,9 @@
 
 //! `poll(2)` and friends. The caller has already registered with the socket's wait queue.
 
-use kapi::{
-    sock::{poll as bits, state as tcp_state, Call, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
-    tcp::TcpSocket, //
-};
-use kernel::sync::atomic::Relaxed;
+use kapi::sock::{poll as bits, state as tcp_state, Call, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN};
 
-use super::{recv, settle_error, show_error, Phase, SmcSocket};
+use super::{recv, settle_error, show_error_once, Phase, SmcSocket};
 use crate::conn;
 
 /// The events that are true now. Process context.
@@ -19,8 +15,9 @@ pub(super) fn poll(call: Call<'_, SmcSocket>) -> u32 {
             let mask = call.kept().map_or(bits::HUP, |tcp| {
                 settle_error(sk, tcp);
                 let mask = tcp.poll();
+                // TCP has an error a moment before it tells of that. Who sees it now may ask at once which one it is.
                 if mask & bits::ERR != 0 {
-                    show_early(sk, tcp);
+                    show_error_once(sk, tcp);
                 }
                 // What is no data of the program is nothing to wake up for: reading would wait.
                 let is_data = mask & bits::IN == 0 || recv::is_settled(sk);
@@ -34,7 +31,11 @@ pub(super) fn poll(call: Call<'_, SmcSocket>) -> u32 {
         }
         // One that somebody else has ended.
         Phase::Listening if sk.tcp().is_ok_and(|tcp| tcp.state() != tcp_state::LISTEN) => {
-            sk.tcp().map_or(bits::HUP, |tcp| tcp.poll()) | error_bit(sk)
+            let mask = sk.tcp().map_or(bits::HUP, |tcp| {
+                settle_error(sk, &tcp);
+                tcp.poll()
+            });
+            mask | error_bit(sk)
         }
         Phase::Listening => {
             let ready = sk.listener.lock().as_ref().is_some_and(|l| l.has_ready());
@@ -49,15 +50,6 @@ pub(super) fn poll(call: Call<'_, SmcSocket>) -> u32 {
         Phase::Idle | Phase::Dead => bits::OUT | bits::WRNORM | bits::HUP | error_bit(sk),
         Phase::Accelerated => accelerated(sk),
     }
-}
-
-/// TCP has an error a moment before it tells of that. Who sees it now may ask at once which one it is.
-fn show_early(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {
-    tcp.locked(|| {
-        if sk.err() == 0 && sk.shown_error.load(Relaxed) == 0 {
-            show_error(sk, tcp.err());
-        }
-    });
 }
 
 fn error_bit(sk: &Sk<SmcSocket>) -> u32 {

@@ -59,7 +59,11 @@ pub(super) fn connected(sk: &Sk<SmcSocket>, mut timeo: Timeo) -> Result {
     lock.wait_until(&mut timeo, |sk| {
         (sk.phase() != Phase::Connecting).then_some(())
     })?;
-    sk.take_err()
+    match sk.phase() {
+        // What has become of it since comes behind its data.
+        Phase::Accelerated | Phase::Fallback => Ok(()),
+        _ => sk.take_err(),
+    }
 }
 
 /// Data in the SYN leaves no place for CLC messages: plain TCP.

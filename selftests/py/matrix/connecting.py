@@ -690,6 +690,10 @@ def connect_again_with_fast_open(t):
     t.note("connected", t.has(sock, 4))
     t.do("again", sock.connect, listening.getsockname())
     t.do("once more", sock.connect, listening.getsockname())
+    blocking = t.socket()
+    blocking.setsockopt(socket.IPPROTO_TCP, 23, 5)
+    t.do("connect", blocking.connect, listening.getsockname())
+    t.do("again", blocking.connect, listening.getsockname())
 
 
 SCRIPTS = [

@@ -449,6 +449,7 @@ def ended_from_outside(t):
     t.do("accept", listening.accept)
     t.poll("poll", listening, 16)
     t.error_of("SO_ERROR", listening)
+    t.poll("poll", listening)
     t.do("again", listening.accept)
     polled = t.listener()
     poll = select.poll()

@@ -429,22 +429,26 @@ impl Flow {
         self.add_after = None;
     }
 
-    /// The same, since the peer asks for it.
+    /// The same, since the peer asks for it: one is put off if it has asked too often.
     fn want_add_for_peer(&mut self, now: Time) {
         self.want_add();
-        self.add_after = self.pace(now).err();
+        self.put_off = self.put_off.filter(|at| *at > now);
+        if self.put_off.is_none() && !self.pace(now) {
+            self.paced = self.paced.map(|at| at.after(PACE));
+            self.put_off = Some(now.after(PACE));
+        }
+        self.add_after = self.put_off;
     }
 
-    /// Whether a queue pair may be made now because the peer wants it, which counts it, or when. Each keeps a device busy,
-    /// which others use, too; what comes of it is up to the peer.
-    fn pace(&mut self, now: Time) -> Result<(), Time> {
+    /// Whether a queue pair may be made now because the peer wants it, which counts it. Each keeps a device busy, which
+    /// others use, too; what comes of it is up to the peer.
+    fn pace(&mut self, now: Time) -> bool {
         let paced = self.paced.filter(|at| *at > now).unwrap_or(now);
-        let ahead = paced.since(now);
-        if ahead >= u64::from(PACE_MOST).saturating_mul(PACE.into()) {
-            return Err(now.after(PACE));
+        let may = paced.since(now) < u64::from(PACE_MOST).saturating_mul(PACE.into());
+        if may {
+            self.paced = Some(paced.after(PACE));
         }
-        self.paced = Some(paced.after(PACE));
-        Ok(())
+        may
     }
 
     /// Server: the first step of an addition.
@@ -660,7 +664,7 @@ impl Flow {
             AddLinkAnswer::NoAlternatePath | AddLinkAnswer::InvalidMtu
         );
         let place = self.free_place().zip(message.link);
-        let place = place.filter(|_| !hopeless && self.pace(now).is_ok());
+        let place = place.filter(|_| !hopeless && self.pace(now));
         let Some((link, number)) = place else {
             return false;
         };

@@ -487,6 +487,8 @@ pub struct Flow {
     add_after: Option<Time>,
     /// When as many queue pairs are due as the peer has had us make.
     paced: Option<Time>,
+    /// Server: when the link is added that the peer has asked for beyond that.
+    put_off: Option<Time>,
     retry_at: Option<Time>,
     /// A link for which both sides have a port could not be made by us, or, as server, not be used.
     unfinished: bool,
@@ -551,6 +553,7 @@ impl Flow {
             add_on_spare: false,
             add_after: None,
             paced: None,
+            put_off: None,
             retry_at: None,
             unfinished: false,
             failures: 0,
