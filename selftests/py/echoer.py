@@ -14,8 +14,12 @@ import time
 import smcsock as s
 
 CHUNK = 3000
-# Rounds before anything else goes on.
-CALM = 10
+# A long round is more than an element holds.
+SHORT, LONG = [s.pattern(CHUNK)], [s.pattern(20000, number) for number in range(10)]
+# Rounds where nothing else goes on, and long ones.
+CALM, CALM_LONG = 12, 5
+# After so many rounds there is a long one, while something goes on.
+EVERY = 10
 
 
 def serve(conn):
@@ -57,22 +61,54 @@ def keeper(host, port, ready):
         kept.append(sock.accept())
 
 
+def exchange(conn, pieces):
+    """Sends pieces, of which two are under way at most, and compares what comes back; gives the milliseconds it took."""
+    started = time.monotonic()
+    conn.sendall(pieces[0])
+    for piece, ahead in zip(pieces, pieces[1:] + [b""]):
+        conn.sendall(ahead)
+        if s.read_exactly(conn, len(piece)) != piece:
+            raise AssertionError("other bytes came back")
+    return (time.monotonic() - started) * 1000
+
+
 def one_round(conn, number, size=CHUNK):
     """Sends something, and compares what comes back."""
-    data = s.pattern(size, number)
-    conn.sendall(data)
-    if s.read_exactly(conn, size) != data:
-        raise AssertionError(f"round {number}: other bytes came back")
+    return exchange(conn, [s.pattern(size, number)])
 
 
-def timed_rounds(conn, go_on):
-    """Rounds with short pauses as long as it is said; their times in milliseconds."""
+def rounds_until_told(conn):
+    """Rounds with short pauses, and long ones, until standard input says something; their times in milliseconds."""
+    short, long = [], []
+    while told() is None:
+        short.append(one_round(conn, len(short)))
+        if len(short) % EVERY == 0:
+            long.append(exchange(conn, LONG))
+    return short, long
+
+
+def in_turn(conns, pieces, count):
+    """So many rounds over each of the connections; their times in milliseconds, for each turn."""
     times = []
-    while go_on(times):
-        started = time.monotonic()
-        one_round(conn, len(times))
-        times.append((time.monotonic() - started) * 1000)
+    for _ in range(count):
+        time.sleep(0.02)
+        times.append([exchange(conn, pieces) for conn in conns])
     return times
+
+
+class Still:
+    """What is usual when nothing else goes on: the times of rounds, short and long ones, and those of the same over TCP. A
+    machine that has other things to do makes both slower."""
+
+    def __init__(self, conn, plain):
+        short, long = in_turn((conn, plain), SHORT, CALM), in_turn((conn, plain), LONG, CALM_LONG)
+        self.rounds = [time for time, _ in short]
+        self.short, self.plain_short = map(statistics.median, zip(*short))
+        self.long, self.plain_long = map(statistics.median, zip(*long))
+
+    def where_tcp_is_as_in(self, other):
+        """What its times would have been there."""
+        return self.short * other.plain_short / self.plain_short, self.long * other.plain_long / self.plain_long
 
 
 def told():
@@ -98,32 +134,33 @@ class Sleeper(threading.Thread):
 
 
 def client(host, port):
-    """One round after the other, as standard input says: after `calm` some when nothing else goes on, after
-    `go` until `tell`. Then says how many these were, the usual time of a round in milliseconds when it was calm,
-    before or afterwards, and then, and the longest, and by how much a sleep was longer than asked for."""
+    """One round after the other, as standard input says: after `calm` some when nothing else goes on, after `go` until
+    `tell`. After the former it says the usual time of a round in milliseconds, and what that was the first time, which
+    changes with that of TCP alone; and both for long rounds. After the latter, how many rounds there were, the usual time
+    when it was calm, before or afterwards, and then, the longest, and by how much a sleep was longer than asked for; and
+    how many long rounds there were, and their usual times."""
     sleeper = Sleeper()
     conn = s.need_smc(s.connect(host, int(port)))
-    def not_told(_):
-        return told() is None
-    def until_calm(times):
-        time.sleep(0.02)
-        return len(times) < CALM
-    calm = times = []
+    # To the same server, which takes it for what it is.
+    plain = socket.create_connection((host, int(port)), s.LIMIT)
+    # The first rounds are slower than all others.
+    Still(conn, plain)
+    calm = first = Still(conn, plain)
     while (word := sys.stdin.readline().strip()) != "":
         if word == "calm":
-            calm = timed_rounds(conn, until_calm)
-            s.say("calm")
+            calm = Still(conn, plain)
+            short, long = first.where_tcp_is_as_in(calm)
+            s.say("calm", *(f"{time:.1f}" for time in (calm.short, short, calm.long, long)))
         elif word == "go":
             sleeper.worst = 0.0
-            times = timed_rounds(conn, not_told)
-            rounds = len(times)
-            # The machine may have become slower meanwhile by itself.
-            behind = timed_rounds(conn, until_calm)
-            quiet = max(statistics.median(calm), statistics.median(behind))
+            short, long = rounds_until_told(conn)
+            # The machine may have become slower meanwhile by itself. What stays slow, the next `calm` tells.
+            behind = Still(conn, plain)
+            quiet = max(calm.short, behind.short)
             # A case that failed at once has left no time for any.
-            times = times or behind
-            s.say("told", rounds, f"{quiet:.1f}", f"{statistics.median(times):.1f}", int(max(times + behind)),
-                  int(sleeper.worst))
+            s.say("told", len(short), f"{quiet:.1f}", f"{statistics.median(short or behind.rounds):.1f}",
+                  int(max(short + behind.rounds)), int(sleeper.worst),
+                  len(long), f"{max(calm.long, behind.long):.1f}", f"{statistics.median(long or [behind.long]):.1f}")
     s.need_smc(conn)
     conn.shutdown(socket.SHUT_WR)
     s.equal("rest", b"", conn.recv(1))
