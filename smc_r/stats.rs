@@ -240,7 +240,7 @@ counters! {
     violations,
     /// Link groups that ended by a failure or by the peer's wish.
     groups_lost,
-    /// Links that did, of groups that had others.
+    /// Links that did, of groups that had others, and further links that came to nothing when the peer knew them.
     links_lost,
     /// Further links that came to nothing: no port of ours had a way to the peer's, or its gateway did not answer.
     links_without_route,
@@ -597,7 +597,7 @@ impl Stats {
         add(&self.here().groups_lost, 1);
     }
 
-    /// A link ended by a failure or by the peer's wish, and its group goes on.
+    /// A link ended by a failure or by the peer's wish, or came to nothing, and its group goes on.
     pub(crate) fn link_lost(&self) {
         add(&self.here().links_lost, 1);
     }

@@ -108,6 +108,8 @@ struct FlowState {
     own: KVVec<Option<OwnRmb>>,
     /// Where a message is put together that is longer than most; empty if there are none.
     long: KVVec<u8>,
+    /// Of the links that came to nothing, as the LLC engine counts them, those that the namespace was told of.
+    told: u64,
 }
 
 impl FlowState {
@@ -325,7 +327,7 @@ impl Group {
                 terms,
                 peer_host: SetOnce::new(),
                 flow <- new_spinlock_bh!(
-                    FlowState { flow, peers, shared: KVec::new(), own, long },
+                    FlowState { flow, peers, shared: KVec::new(), own, long, told: 0 },
                     "smc_flow"
                 ),
                 links <- new_spinlock_bh!(
@@ -493,7 +495,7 @@ impl Group {
         result
     }
 
-    /// Posts what the LLC engine wants to send.
+    /// Posts what the LLC engine wants to send, and tells the namespace of links that came to nothing.
     fn flush(&self, guard: &mut SpinLockBhGuard<'_, FlowState>) {
         let state = &mut **guard;
         let mut waits = false;
@@ -520,6 +522,9 @@ impl Group {
             }
         }
         self.backlog.store(u32::from(waits), Relaxed);
+        let unmade = state.flow.counters().unmade;
+        (state.told..unmade).for_each(|_| self.ns.stats.link_lost());
+        state.told = unmade;
     }
 
     /// Posts an LLC message.

@@ -171,7 +171,11 @@ const PACE: Millis = 1_000;
 const MOST_DOUBLINGS: u32 = 4;
 
 impl From<&AddLink> for Option<LinkEnd> {
+    /// None if nothing can be there, as in CLC.
     fn from(message: &AddLink) -> Self {
+        if message.gid.is_zero() || !message.qp.is_usable() {
+            return None;
+        }
         Some(LinkEnd {
             mac: message.mac,
             gid: message.gid,
@@ -663,15 +667,13 @@ impl Flow {
             view.answer(),
             AddLinkAnswer::NoAlternatePath | AddLinkAnswer::InvalidMtu
         );
-        let place = self.free_place().zip(message.link);
-        let place = place.filter(|_| !hopeless && self.pace(now));
-        let Some((link, number)) = place else {
+        let place = self.free_place().zip(message.link).filter(|_| !hopeless);
+        let peer: Option<LinkEnd> = message.into();
+        let found = place.zip(peer).filter(|_| self.pace(now));
+        let Some(((link, number), peer)) = found else {
             return false;
         };
-        self.set_link(
-            link,
-            Link::new(Stage::New, Some(number), message.into(), now),
-        );
+        self.set_link(link, Link::new(Stage::New, Some(number), Some(peer), now));
         // What follows brings keys for it.
         self.forget_links(peers);
         let attempt = self.next_attempt(link);
@@ -1048,8 +1050,14 @@ impl Flow {
         self.go_on(now);
     }
 
+    /// A link comes to nothing that the peer may know.
+    pub(super) fn note_unmade(&mut self) {
+        self.counters.unmade = self.counters.unmade.saturating_add(1);
+    }
+
     /// Has the peer's side of a link deleted that was never complete.
     fn unmake(&mut self, number: LinkNum, reason: DeleteReason, now: Time) {
+        self.note_unmade();
         let wish = Wish {
             number,
             orderly: false,
@@ -1118,6 +1126,7 @@ impl Flow {
             (Adding::Offer, _) if self.phase == Phase::Joining => {
                 // As with a single link: data can flow over it.
                 self.drop_new(change, true);
+                self.note_unmade();
                 self.go_on(now);
             }
             // RFC 7609 appendix C.7.1: the link has failed. Unless a TEST LINK says that it works: Linux gives up silently

@@ -336,6 +336,7 @@ impl Flow {
                 self.change = None;
                 self.remove_link(link);
                 if made {
+                    self.note_unmade();
                     self.event(Event::LinkGone(link));
                 }
             }

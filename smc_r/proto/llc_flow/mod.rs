@@ -416,6 +416,8 @@ pub struct Counters {
     pub probes: u64,
     /// Breaches of the protocol by the peer.
     pub violations: u64,
+    /// Further links that came to nothing when the peer knew them: a failure, silence, or its wish.
+    pub unmade: u64,
 }
 
 /// How much of a group may fail before it ends.
@@ -578,6 +580,7 @@ impl Flow {
                 refused: 0,
                 probes: 0,
                 violations: 0,
+                unmade: 0,
             },
             sends: Queue::new(),
             yielded: None,

@@ -396,7 +396,8 @@ pub struct Faults {
     pub llc_dropped: u64,
     /// LLC requests answered in the negative.
     pub llc_refused: u64,
-    /// Links that ended by a failure or by the peer's wish, of link groups that had others.
+    /// Links that ended by a failure or by the peer's wish, of link groups that had others; and further ones that did
+    /// so while they were set up.
     pub links_lost: u64,
     /// Link groups that ended by a failure or by the peer's wish.
     pub groups_lost: u64,

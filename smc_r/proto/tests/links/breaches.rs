@@ -19,6 +19,7 @@ use smc_proto::{
         v2,
         AddLink,
         AddLinkCont,
+        AddLinkLayout,
         ConfirmLink,
         ConfirmRkey,
         ConfirmRkeyCont,
@@ -42,6 +43,7 @@ use smc_proto::{
     },
     wire::{
         AlertToken,
+        Gid,
         LinkNum,
         QpNum,
         RKey,
@@ -473,6 +475,131 @@ fn a_server_that_offers_without_end() {
     assert_eq!(made + refused, 1_000);
     assert!((20..=30).contains(&made), "{made}");
     assert_eq!(up(&client.flow), [0, 1]);
+}
+
+/// What ADD LINK may say of the port behind it that leads nowhere.
+fn nowhere(right: AddLink) -> [AddLink; 4] {
+    let qp = |number| QpNum::new(number).unwrap();
+    [
+        AddLink { qp: qp(0), ..right },
+        AddLink { qp: qp(1), ..right },
+        AddLink { mtu: None, ..right },
+        AddLink {
+            gid: Gid::default(),
+            ..right
+        },
+    ]
+}
+
+/// A client that takes an offer up, and names an end at which nothing can be, has broken the rules. The link goes, and
+/// nothing else.
+#[test]
+fn an_answer_that_leads_nowhere_costs_the_new_link() {
+    let (_, _, offer) = offering();
+    let far = end(THIRD);
+    let right = AddLink {
+        reply: true,
+        mac: far.mac,
+        gid: far.gid,
+        qp: far.qp,
+        ..offer
+    };
+    for wrong in nowhere(right) {
+        let (mut server, new, _) = offering();
+        server.receive(LinkIx::FIRST, Llc::AddLink(wrong));
+        confirmed_or_not(&mut server.flow, new, false);
+        assert_eq!(server.flow.counters().unmade, 1);
+    }
+}
+
+/// Such an offer is refused, and the driver is not asked.
+#[test]
+fn an_offer_that_leads_nowhere_is_refused() {
+    let far = end(THIRD);
+    let right = AddLink {
+        reply: false,
+        reject: None,
+        mac: far.mac,
+        gid: far.gid,
+        qp: far.qp,
+        link: Some(number(3)),
+        mtu: Some(far.mtu),
+        psn: far.psn,
+        layout: AddLinkLayout::Deployed,
+    };
+    for wrong in nowhere(right) {
+        let mut client = Client::new(false);
+        client.join(SECOND);
+        client.receive(LinkIx::FIRST, &Llc::AddLink(wrong).emit());
+        let reason = match wrong.mtu {
+            None => Reject::Mtu,
+            Some(_) => Reject::NoPath,
+        };
+        let refusal = Llc::AddLink(wrong.rejection(reason));
+        assert_eq!(said(&mut client.flow), [(0, refusal)]);
+        assert_eq!(client.events(), []);
+        assert_eq!(client.flow.counters().refused, 1);
+    }
+}
+
+/// A link that comes to nothing when both sides know it is counted once, whatever the reason; one that the other side
+/// does not want, or that is used, is not.
+#[test]
+fn further_links_that_come_to_nothing_are_counted() {
+    let wish = DeleteLink {
+        reply: false,
+        reason: LOST,
+        ..done(3)
+    };
+    for (how, count) in [
+        "fails",
+        "is taken back",
+        "is late",
+        "its carrier fails",
+        "comes",
+    ]
+    .into_iter()
+    .zip([1, 1, 1, 1, 0])
+    {
+        let (mut client, new) = accepted();
+        let (right, _) = confirmations(false)[0];
+        match how {
+            "fails" => client.flow.handle_link_failed(new, at(LATER)),
+            "is taken back" => client.receive(LinkIx::FIRST, &Llc::DeleteLink(wish).emit()),
+            "its carrier fails" => client.flow.handle_link_failed(LinkIx::FIRST, at(LATER)),
+            _ => client.receive(LinkIx::FIRST, &Llc::AddLinkCont(keys(3, 0)).emit()),
+        }
+        said(&mut client.flow);
+        match how {
+            "comes" => client.receive(new, &Llc::ConfirmLink(right).emit()),
+            _ => client.flow.handle_timeout(at(LATER + 5_001)),
+        }
+        assert_eq!(client.flow.counters().unmade, count, "client: {how}");
+
+        let (mut server, new, offer) = offered();
+        let (right, _) = confirmations(true)[0];
+        match how {
+            "fails" => server.flow.handle_link_failed(new, at(LATER)),
+            "is taken back" => server.receive(LinkIx::FIRST, Llc::DeleteLink(wish)),
+            "its carrier fails" => server.flow.handle_link_failed(LinkIx::FIRST, at(LATER)),
+            _ => server.keys(LinkIx::FIRST, offer, 0),
+        }
+        said(&mut server.flow);
+        match how {
+            "comes" => server.receive(new, Llc::ConfirmLink(right)),
+            _ => server.flow.handle_timeout(at(LATER + 5_001)),
+        }
+        assert_eq!(server.flow.counters().unmade, count, "server: {how}");
+    }
+
+    let (mut server, _, offer) = offering();
+    server.receive(LinkIx::FIRST, Llc::AddLink(offer.rejection(Reject::NoPath)));
+    assert_eq!(server.flow.counters().unmade, 0);
+    // With the second link, a first contact does not wait for a TEST LINK.
+    let mut server = Server::new();
+    server.offer(2);
+    server.flow.handle_timeout(at(5_001));
+    assert_eq!(server.flow.counters().unmade, 1);
 }
 
 /// CONFIRM LINK for the third link, and what is wrong with it.
