@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 
+import nl
 import suite
 from suite import LEFT, equal, run, wait_for
 
@@ -31,6 +32,8 @@ BOUND = 60 * suite.SLOWER
 # The end of a connection that was cut off, as either side may see it.
 CUT = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ETIMEDOUT, errno.ENOTCONN}
 BLOCK = bytes((i * 7 + (i >> 8)) & 255 for i in range(65521)) * 3
+# Of SMC_GEN_NETLINK, and of smc-rs.
+STATS, FAULTS, LINKS_LOST = 7, 15, 33
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -90,6 +93,17 @@ class Race:
 
         self.threads.append(threading.Thread(target=body, name=function.__name__, daemon=True))
         self.threads[-1].start()
+
+    def follow(self, counters):
+        """Counts by how much each of these counters, which a function gives, has grown from now on."""
+        before = counters()
+
+        def look(_):
+            for name, now in counters().items():
+                self.count[name] = now - before[name]
+            time.sleep(0.3)
+
+        self.thread(look)
 
     def process(self, function, *arguments):
         """The same in a process. They have to begin before threads do."""
@@ -261,6 +275,23 @@ def connections():
 
     sockets = [shown("sockets", "ip", "netns", "exec", space) for space in ("left", "right")]
     return sum(map(len, sockets)) + sum(group["connections"] for group in shown("groups"))
+
+
+def counters():
+    """What the module has counted, of both hosts together. Without a program, which would have all sockets of this one for
+    a moment."""
+    sums = collections.Counter()
+    for space in "left", "right":
+        with nl.Family("SMC_GEN_NETLINK", space) as family:
+            ((_, data),) = family.dump(STATS)
+        facts = dict(nl.parse(dict(nl.parse(data))[STATS]))
+        made = dict(nl.parse(facts[2]))
+        with nl.Family("smc-rs", space) as family:
+            (faults,) = family.do(FAULTS)
+        sums.update({"rendezvous that led to SMC": nl.number(made[7]) + nl.number(made[8]),
+                     "rendezvous that failed": nl.number(facts[3]) + nl.number(facts[4]),
+                     "links that were lost": nl.number(faults[LINKS_LOST])})
+    return sums
 
 
 def works(port=7399):

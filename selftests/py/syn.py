@@ -20,6 +20,8 @@ TCP_SAVE_SYN, TCP_SAVED_SYN = 27, 28
 SO_ATTACH_FILTER = 26
 # Where TCP's header begins in a frame of Ethernet and IPv4.
 TCP = 34
+# The first port that the kernel chooses for a program.
+CHOSEN = 32768
 
 
 def flags_of(segment):
@@ -47,15 +49,15 @@ def offer(source, target, ports):
 
 
 class Sees:
-    """What leaves a card for one port of TCP, in a namespace; frames can be sent there."""
+    """What connections of programs send to one port of TCP, by a card, in a namespace; frames can be sent there."""
 
     def __init__(self, space, card, port):
         with nl.inside(space):
             self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        # Classic BPF: IPv4, without options of it, TCP, to that port. Nothing is seen before.
-        code = [(0x28, 0, 0, 12), (0x15, 0, 7, 0x0800), (0x30, 0, 0, 14), (0x15, 0, 5, 0x45), (0x30, 0, 0, 23),
-                (0x15, 0, 3, socket.IPPROTO_TCP), (0x28, 0, 0, TCP + 2), (0x15, 0, 1, port), (0x06, 0, 0, 0xFFFF),
-                (0x06, 0, 0, 0)]
+        # Classic BPF: IPv4, without options of it, TCP, from such a port, to that port. Nothing is seen before.
+        code = [(0x28, 0, 0, 12), (0x15, 0, 9, 0x0800), (0x30, 0, 0, 14), (0x15, 0, 7, 0x45), (0x30, 0, 0, 23),
+                (0x15, 0, 5, socket.IPPROTO_TCP), (0x28, 0, 0, TCP), (0x35, 0, 3, CHOSEN), (0x28, 0, 0, TCP + 2),
+                (0x15, 0, 1, port), (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0)]
         program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
         self.sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER,
                              struct.pack("HxxxxxxQ", len(code), ctypes.addressof(program)))
