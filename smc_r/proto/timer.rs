@@ -7,19 +7,24 @@
 //! implementation (appendix C.7); the defaults here keep our answers well inside the spans that
 //! Linux grants its peers.
 
-/// A moment of a clock that never runs backwards, in milliseconds since some fixed moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(u64);
+use core::fmt;
+use core::num::NonZeroU64;
+
+/// A moment of a clock that never runs backwards, in milliseconds since some fixed moment. Where a moment may be missing,
+/// that takes no room: state machines have many.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(NonZeroU64);
 
 impl Time {
-    /// The moment `ms` milliseconds after the clock's origin.
+    /// The moment `ms` milliseconds after the clock's origin; the end of time is one before the last number.
     pub const fn from_millis(ms: u64) -> Self {
-        Self(ms)
+        Self(NonZeroU64::MIN.saturating_add(ms))
     }
 
     /// Milliseconds since the clock's origin.
     pub const fn as_millis(self) -> u64 {
-        self.0
+        // Never wraps: it is not zero.
+        self.0.get().wrapping_sub(1)
     }
 
     /// The moment `span` later, or the end of time.
@@ -29,7 +34,13 @@ impl Time {
 
     /// How long it is from `earlier` to this moment, zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
+        self.0.get().saturating_sub(earlier.0.get())
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ms", self.as_millis())
     }
 }
 
@@ -39,7 +50,7 @@ pub type Millis = u32;
 /// The earlier of two deadlines of which either may be missing.
 pub const fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
-        (Some(x), Some(y)) => Some(if x.0 <= y.0 { x } else { y }),
+        (Some(x), Some(y)) => Some(if x.0.get() <= y.0.get() { x } else { y }),
         (Some(x), None) => Some(x),
         (None, y) => y,
     }

@@ -297,8 +297,12 @@ fn an_element_has_to_end_inside_the_address_space() {
 #[test]
 fn machines_stay_small() {
     use core::mem::size_of;
-    assert!(size_of::<smc_proto::llc_flow::Flow>() <= 6144);
-    assert!(size_of::<smc_proto::handshake::Client>() <= 3072);
-    assert!(size_of::<smc_proto::handshake::Server>() <= 3584);
-    assert!(size_of::<PeerRmb>() <= 144);
+    fn fits<T>(most: usize) {
+        let size = size_of::<T>();
+        assert!(size <= most, "{}: {size} bytes, {most} at most", core::any::type_name::<T>());
+    }
+    fits::<smc_proto::llc_flow::Flow>(6144);
+    fits::<smc_proto::handshake::Client>(3072);
+    fits::<smc_proto::handshake::Server>(3584);
+    fits::<PeerRmb>(144);
 }
