@@ -41,3 +41,13 @@ both_active() {
 	until_equal 90 "devices of A" "$(printf 'rxea%s\n' $1 | xargs)" active "$A"
 	until_equal 20 "devices of B" "$(printf 'rxeb%s\n' $1 | xargs)" active "$B"
 }
+# conns_on DEVICE: connections on its links on that device.
+conns_on() {
+	awk -v wanted=$1 '
+		{ gsub(/[",:]/, "") }
+		$1 == "device" { device = $2 }
+		$1 == "connections" && device == wanted { sum += $2 }
+		END { print sum + 0 }'
+}
+# on_device HOST DEVICE: how many connections of the host use links on it.
+on_device() { in_host $1 timeout 20 smcctl --json links | conns_on $2; }

@@ -3,6 +3,7 @@
 //! What can be asked of a TCP sock without its lock, and in events.
 
 use crate::bindings;
+use crate::errno;
 use crate::sock::{
     Sk,
     Socket, //
@@ -57,6 +58,12 @@ impl TcpSock {
     pub fn take_err(&self) -> Result {
         // SAFETY: The sock exists.
         to_result(unsafe { bindings::sk_error(self.as_ptr()) })
+    }
+
+    /// Makes an error pending that a call has taken. The sock is locked.
+    pub fn set_err(&self, err: Error) {
+        // SAFETY: The sock exists.
+        unsafe { bindings::sk_set_err(self.as_ptr(), errno::number(err)) }
     }
 
     /// Which directions have ended.

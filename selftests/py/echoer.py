@@ -103,6 +103,7 @@ class Still:
     def __init__(self, conn, plain):
         short, long = in_turn((conn, plain), SHORT, CALM), in_turn((conn, plain), LONG, CALM_LONG)
         self.rounds = [time for time, _ in short]
+        self.longs = [time for time, _ in long]
         self.short, self.plain_short = map(statistics.median, zip(*short))
         self.long, self.plain_long = map(statistics.median, zip(*long))
 
@@ -159,7 +160,7 @@ def client(host, port):
             quiet = max(calm.short, behind.short)
             # A case that failed at once has left no time for any.
             s.say("told", len(short), f"{quiet:.1f}", f"{statistics.median(short or behind.rounds):.1f}",
-                  int(max(short + behind.rounds)), int(sleeper.worst),
+                  int(max(short + long + behind.rounds + behind.longs)), int(sleeper.worst),
                   len(long), f"{max(calm.long, behind.long):.1f}", f"{statistics.median(long or [behind.long]):.1f}")
     s.need_smc(conn)
     conn.shutdown(socket.SHUT_WR)

@@ -117,8 +117,8 @@ struct State {
     choosing: bool,
     /// Bytes of the outgoing message that TCP has taken; `None` if there is none.
     outgoing: Option<usize>,
-    /// TCP has told an error, which it does once.
-    is_cut: bool,
+    /// TCP has told us an error, which it does once.
+    cut: Option<Error>,
     /// When the rendezvous began.
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
@@ -201,7 +201,7 @@ impl Handshake {
                         draft: Draft::default(),
                         choosing: false,
                         outgoing: None,
-                        is_cut: false,
+                        cut: None,
                         since: now(),
                         peer: None,
                     },
@@ -435,7 +435,7 @@ impl Handshake {
 
     /// Whether TCP was reset, or failed. What it has received before that stays readable.
     fn is_cut(&self, state: &State) -> bool {
-        state.is_cut || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE
+        state.cut.is_some() || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE
     }
 
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
@@ -457,8 +457,8 @@ impl Handshake {
             Ok(0) => machine.handle_eof(),
             Ok(n) => machine.handle_bytes(buffer.get(..n).unwrap_or(&[]), now()),
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),
-            Err(_) => {
-                state.is_cut = true;
+            Err(error) => {
+                state.cut = Some(error);
                 return ControlFlow::Break(());
             }
         }
@@ -509,7 +509,7 @@ impl Handshake {
             state.outgoing = None;
             return ControlFlow::Continue(());
         }
-        if state.is_cut || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
+        if state.cut.is_some() || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
             // The peer may have said why before it went.
             state.outgoing = None;
             return ControlFlow::Continue(());
@@ -521,9 +521,9 @@ impl Handshake {
                 return ControlFlow::Break(());
             }
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),
-            Err(_) => {
+            Err(error) => {
                 state.outgoing = None;
-                state.is_cut = true;
+                state.cut = Some(error);
             }
         }
         ControlFlow::Continue(())

@@ -9,6 +9,7 @@ use kapi::{
         ECONNABORTED,
         ECONNRESET,
         ENOTCONN,
+        EPIPE,
         EPROTO, //
     },
     sock::state as tcp_state,
@@ -180,16 +181,28 @@ impl Handshake {
         // Options may have been set since the connect began.
         self.tcp.inherit_from(sk, Stage::All);
         self.tells_first();
+        // Before the program's calls get to TCP.
+        self.gives_back(state);
         sk.set_state(sk_state::ACTIVE);
         sk.set_phase(Phase::Fallback);
-        // What came before that was told to the rendezvous, or taken by it.
-        if state.is_cut && self.tcp.err() == 0 {
-            sk.set_err(ECONNRESET);
-        }
+        // What came before that was told to the rendezvous.
         show_error_once(sk, &self.tcp);
         // Until just now as well; who sets one from here on finds that it goes to TCP, too.
         self.tcp.inherit_from(sk, Stage::All);
         self.finished(true);
+    }
+
+    /// An error that TCP has told us is for the program: TCP tells it again. That nothing can be sent is one only where the
+    /// connection is over: it was reset after the peer's end of its data.
+    fn gives_back(&self, state: &State) {
+        let tcp = &self.tcp;
+        if let Some(error) = state.cut {
+            tcp.locked(|| {
+                if tcp.err() == 0 && (error != EPIPE || tcp.state() == tcp_state::CLOSE) {
+                    tcp.set_err(error);
+                }
+            });
+        }
     }
 
     /// Client: whoever finds the socket connected, and asks how the attempt has ended, is to be told that it is so.

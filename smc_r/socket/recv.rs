@@ -66,7 +66,7 @@ fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> 
         Err(error) if error == EAGAIN && !waits => {}
         result => result?,
     }
-    // The rendezvous may have taken TCP's error, which comes behind the data.
+    // An error that was taken with a Decline that crossed ours comes behind the data.
     if sk.err() != 0 && sk.shown_error.load(Relaxed) == 0 && tcp.err() == 0 && tcp.inq() == 0 {
         sk.take_err()?;
     }

@@ -299,7 +299,11 @@ fn machines_stay_small() {
     use core::mem::size_of;
     fn fits<T>(most: usize) {
         let size = size_of::<T>();
-        assert!(size <= most, "{}: {size} bytes, {most} at most", core::any::type_name::<T>());
+        assert!(
+            size <= most,
+            "{}: {size} bytes, {most} at most",
+            core::any::type_name::<T>()
+        );
     }
     fits::<smc_proto::llc_flow::Flow>(6144);
     fits::<smc_proto::handshake::Client>(3072);
