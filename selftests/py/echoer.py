@@ -20,6 +20,8 @@ SHORT, LONG = [s.pattern(CHUNK)], [s.pattern(20000, number) for number in range(
 CALM, CALM_LONG = 12, 5
 # After so many rounds there is a long one, while something goes on.
 EVERY = 10
+# What takes no longer than so many times what it took before is not slow.
+SEEMS_SLOW = 2
 
 
 def serve(conn):
@@ -112,6 +114,11 @@ class Still:
         return self.short * other.plain_short / self.plain_short, self.long * other.plain_long / self.plain_long
 
 
+def seems_slow(times, before):
+    """Whether these rounds took longer than one did before."""
+    return times and statistics.median(times) > SEEMS_SLOW * before
+
+
 def told():
     """What standard input says within a short pause; None if nothing."""
     if not select.select([sys.stdin], [], [], 0.02)[0]:
@@ -138,8 +145,8 @@ def client(host, port):
     """One round after the other, as standard input says: after `calm` some when nothing else goes on, after `go` until
     `tell`. After the former it says the usual time of a round in milliseconds, and what that was the first time, which
     changes with that of TCP alone; and both for long rounds. After the latter, how many rounds there were, the usual time
-    when it was calm, before or afterwards, and then, the longest, and by how much a sleep was longer than asked for; and
-    how many long rounds there were, and their usual times."""
+    when it was calm, before or (if they seem slow) afterwards, and then, the longest, and by how much a sleep was longer
+    than asked for; and how many long rounds there were, and their usual times."""
     sleeper = Sleeper()
     conn = s.need_smc(s.connect(host, int(port)))
     # To the same server, which takes it for what it is.
@@ -155,13 +162,16 @@ def client(host, port):
         elif word == "go":
             sleeper.worst = 0.0
             short, long = rounds_until_told(conn)
-            # The machine may have become slower meanwhile by itself. What stays slow, the next `calm` tells.
-            behind = Still(conn, plain)
-            quiet = max(calm.short, behind.short)
+            behind, after = calm, []
+            if seems_slow(short, calm.short) or seems_slow(long, calm.long):
+                # The machine may have become slower meanwhile by itself. What stays slow, the next `calm` tells.
+                behind = Still(conn, plain)
+                after = behind.rounds + behind.longs
             # A case that failed at once has left no time for any.
-            s.say("told", len(short), f"{quiet:.1f}", f"{statistics.median(short or behind.rounds):.1f}",
-                  int(max(short + long + behind.rounds + behind.longs)), int(sleeper.worst),
-                  len(long), f"{max(calm.long, behind.long):.1f}", f"{statistics.median(long or [behind.long]):.1f}")
+            s.say("told", len(short), f"{max(calm.short, behind.short):.1f}",
+                  f"{statistics.median(short or behind.rounds):.1f}", int(max(short + long + after, default=0)),
+                  int(sleeper.worst), len(long), f"{max(calm.long, behind.long):.1f}",
+                  f"{statistics.median(long or [behind.long]):.1f}")
     s.need_smc(conn)
     conn.shutdown(socket.SHUT_WR)
     s.equal("rest", b"", conn.recv(1))
