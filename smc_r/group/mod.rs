@@ -381,7 +381,8 @@ impl Group {
             Some(terms) => terms.max_links,
             None => ns.setting_u8(Setting::MaxLinks),
         };
-        let flow = Flow::new(FlowParams {
+        let room = KBox::new_uninit(GFP_KERNEL)?;
+        let params = FlowParams {
             role,
             version: match terms {
                 None => Version::One,
@@ -405,9 +406,9 @@ impl Group {
                     .saturating_add(timing.idle_client.saturating_sub(timing.idle_server)),
                 ..timing
             },
-        });
-        let mut flow = KBox::new(flow, GFP_KERNEL)?;
+        };
         // In its place: it is too large to be moved about on the stack.
+        let mut flow = KBox::write(room, Flow::new(params));
         if max_links > 1 {
             flow.allow_further_links();
         }

@@ -536,12 +536,14 @@ pub struct Flow {
 
 impl Flow {
     /// A link group without links.
+    // Inlined, and with its parts made by the compiler, so that it comes about where it stays: it is too large for stacks.
+    #[inline]
     pub const fn new(params: FlowParams) -> Self {
         Self {
             params,
             phase: Phase::New,
-            links: [const { None }; MAX_LINKS],
-            past: [const { None }; MAX_LINKS],
+            links: const { [const { None }; MAX_LINKS] },
+            past: const { [const { None }; MAX_LINKS] },
             newest: LinkIx::FIRST,
             numbers: LinkNums::new(),
             max_links: params.max_links,
@@ -549,8 +551,8 @@ impl Flow {
             offered: None,
             several: false,
             change: None,
-            wishes: Queue::new(),
-            asks: [const { None }; WISHES_MAX],
+            wishes: const { Queue::new() },
+            asks: const { [const { None }; WISHES_MAX] },
             add_wanted: false,
             add_on_spare: false,
             add_after: None,
@@ -570,7 +572,7 @@ impl Flow {
             incoming: None,
             withheld: None,
             unasked: 0,
-            own: Queue::new(),
+            own: const { Queue::new() },
             connections: 0,
             idle_since: None,
             keepalive: 0,
@@ -582,9 +584,9 @@ impl Flow {
                 violations: 0,
                 unmade: 0,
             },
-            sends: Queue::new(),
+            sends: const { Queue::new() },
             yielded: None,
-            events: Queue::new(),
+            events: const { Queue::new() },
         }
     }
 
