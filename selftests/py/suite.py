@@ -64,7 +64,7 @@ def make(space, family=socket.AF_INET):
 def listener(space, addr, port):
     """A listening socket."""
     with contextlib.ExitStack() as stack:
-        sock = stack.enter_context(make(space))
+        sock = stack.enter_context(make(space, socket.AF_INET6 if ":" in addr else socket.AF_INET))
         sock.bind((addr, port))
         sock.listen(64)
         stack.pop_all()

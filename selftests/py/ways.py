@@ -33,18 +33,6 @@ def addresses():
         change("delete")
 
 
-def listener(port):
-    """A listening socket of IPv6."""
-    sock = make("left", socket.AF_INET6)
-    try:
-        sock.bind((LEFT6, port))
-        sock.listen(64)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
 class Pipe:
     """A pipe that ends with its block."""
 

@@ -399,7 +399,7 @@ impl Handshake {
             return self.act(state);
         }
         // Last: what has come in time counts, however late we are, and whatever came behind it.
-        let is_cut = self.is_cut(state);
+        let is_cut = self.is_cut(state.cut);
         if let Some(machine) = state.machine.rendezvous() {
             if is_cut {
                 machine.handle_reset();
@@ -434,15 +434,15 @@ impl Handshake {
     }
 
     /// Whether TCP was reset, or failed. What it has received before that stays readable.
-    fn is_cut(&self, state: &State) -> bool {
-        state.cut.is_some() || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE
+    fn is_cut(&self, cut: Option<Error>) -> bool {
+        cut.is_some() || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE
     }
 
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
     #[inline(never)]
     fn read(&self, state: &mut State) -> ControlFlow<()> {
         // An error is told once: if the connection goes on as TCP, the program is to get it.
-        if self.is_cut(state) && self.tcp.inq() == 0 {
+        if self.is_cut(state.cut) && self.tcp.inq() == 0 {
             return ControlFlow::Break(());
         }
         let Some(machine) = state.machine.rendezvous() else {
@@ -509,7 +509,7 @@ impl Handshake {
             state.outgoing = None;
             return ControlFlow::Continue(());
         }
-        if state.cut.is_some() || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE {
+        if self.is_cut(state.cut) {
             // The peer may have said why before it went.
             state.outgoing = None;
             return ControlFlow::Continue(());
