@@ -153,7 +153,6 @@ vlan_del() { ip link del eth0.5; }
 
 conns_are() { [ "$(counter $VM_ROLE conns)" -eq $1 ]; }
 groups_are() { [ "$(counter $VM_ROLE groups)" -eq $1 ]; }
-groups_at_most() { [ "$(counter $VM_ROLE groups)" -le $1 ]; }
 # Within so many seconds.
 conns_become() { until_true $2 conns_are $1; }
 groups_become() { until_true $2 groups_are $1; }
