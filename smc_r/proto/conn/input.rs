@@ -5,7 +5,6 @@
 
 use super::{
     overtaken::{
-        is_before,
         Awaited, //
     },
     Conn,
@@ -56,7 +55,8 @@ impl Conn {
         let Some(last) = self.heard.get_mut(link.get()) else {
             return true;
         };
-        if last.is_some_and(|last| is_before(seq, last)) {
+        // Half of the space ahead is behind, for whoever takes the message as well.
+        if last.is_some_and(|last| seq.wrapping_sub(last) >= 0x8000) {
             return false;
         }
         *last = Some(seq);
@@ -266,16 +266,22 @@ impl Conn {
 
     /// The last link is gone.
     pub fn handle_link_failed(&mut self) -> Events {
-        let mut events = Events::default();
-        self.undo = None;
         // A peer that sent C neither reads nor sends any more.
         let complete = self.rx_fin >= Fin::Closed
             || (self.rx_fin != Fin::None
                 && self.want != Fin::None
                 && self.tx.sent == self.want
                 && self.flight.is_empty());
+        self.end_of_links(complete)
+    }
+
+    /// Nothing comes or goes any more, and whether that is all there was.
+    fn end_of_links(&mut self, complete: bool) -> Events {
+        let mut events = Events::default();
+        self.undo = None;
         self.flight.clear();
         self.down = true;
+        self.gone = true;
         if self.tx.state == State::Closed {
             return events;
         }
@@ -289,10 +295,14 @@ impl Conn {
     }
 
     /// The peer has taken back the element that we write to, or given it to another connection: nothing can be said
-    /// to it any more. It may do so with one that is over, which is no news.
+    /// to it any more. It may do so with one that is over, which is no news, and with one of which it has our C or A: its
+    /// own may come after this, where that went over another link.
     pub fn handle_element_gone(&mut self) -> Events {
         let had_failed = self.failed;
-        let mut events = self.handle_link_failed();
+        let mut events = match self.tx.sent >= Fin::Closed {
+            true => self.end_of_links(true),
+            false => self.handle_link_failed(),
+        };
         if self.failed && !had_failed {
             events.violation = Some(Violation::ElementGone);
         }

@@ -330,6 +330,8 @@ pub struct Conn {
     flight: flight::Flight,
     /// Posting is pointless until the connection has moved to another link.
     down: bool,
+    /// There is no link to move to, nor will there be.
+    gone: bool,
 
     /// Place in the send ring up to which the application filled it.
     committed: Position,
@@ -468,6 +470,7 @@ impl Conn {
             ticket: Ticket(0),
             flight: flight::Flight::new(),
             down: false,
+            gone: false,
             committed: Position::start(ring),
             confirmed: Position::start(ring),
             confirmed_seq: 0,
@@ -533,7 +536,7 @@ impl Conn {
     /// If it is the application that gives up the connection, the reset follows the A: it must not
     /// overtake data that was sent before, which the peer may still read, as with TCP.
     pub fn reset_tcp(&self) -> bool {
-        let told = self.down || self.confirmed_fin == Fin::Abort;
+        let told = self.gone || self.confirmed_fin == Fin::Abort;
         self.reset_tcp || (told && self.tx.sent == Fin::Abort)
     }
 
@@ -542,7 +545,7 @@ impl Conn {
     pub fn is_done(&self) -> bool {
         self.tx.state == State::Closed
             && self.flight.is_empty()
-            && (self.down || self.want <= self.tx.sent)
+            && (self.gone || self.want <= self.tx.sent)
             && self.writing == 0
             && !self.reading
             && (self.app_closed || (self.readable() == 0 && !self.urgent_ready()))

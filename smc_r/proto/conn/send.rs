@@ -205,7 +205,7 @@ impl Conn {
     /// Whether all that was accepted, and what ends it, has been sent and confirmed: what a close
     /// that lingers waits for.
     pub fn is_drained(&self) -> bool {
-        self.down
+        self.gone
             || (self.flight.is_empty() && (self.is_over() || self.send_unsent() == 0))
                 && self.want <= self.tx.sent
     }
@@ -384,7 +384,7 @@ impl Conn {
         }
         if self.want == Fin::Abort {
             return Some(Plan {
-                data: 0,
+                data: self.repeated(self.committed.total),
                 fin: Fin::Abort,
             });
         }
@@ -425,11 +425,19 @@ impl Conn {
             Some(mark) => mark.min(self.committed.total),
             None => self.committed.total,
         };
-        let repeated = amount(self.tx.written.total, self.tx.furthest.min(end));
         amount(self.tx.written.total, end)
             .min(self.window())
             .min(self.chunk)
-            .max(repeated)
+            .max(self.repeated(end))
+    }
+
+    /// Bytes before `end` that were written over a link that failed. Each message names a place that is not behind one that
+    /// was named before, see [`Self::is_data_due`], that of the end included: they come with it.
+    fn repeated(&self, end: u64) -> u32 {
+        if self.rx_fin >= Fin::Closed {
+            return 0;
+        }
+        amount(self.tx.written.total, self.tx.furthest.min(end))
     }
 
     /// Whether `ready` bytes are worth a transmit now.

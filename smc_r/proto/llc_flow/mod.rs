@@ -639,7 +639,8 @@ impl Flow {
     /// a buffer by its key on the link that was chosen when the contact began, and keys are remembered as long.
     ///
     /// A device that has come back may give its queue pairs the same numbers again. What was meant is where
-    /// `is_known` says that the buffer has this key; an active link may also bring a new one.
+    /// `is_known` says that the buffer has this key. A new one is announced over the link before CLC names it (RFC 7609
+    /// section 3.5.5.2): one that nobody knows is not this peer's, whoever names it.
     pub fn find_place(&self, peer: &LinkEnd, is_known: impl Fn(LinkIx) -> bool) -> Option<LinkIx> {
         let end = |link: LinkIx| match self.link(link) {
             Some(link) => link.peer,
@@ -649,8 +650,7 @@ impl Flow {
             end(*link).is_some_and(|end| self.is_same_end(&end, peer)) && is_known(*link)
         };
         let active = self.active().find(is_it);
-        let known = active.or_else(|| LinkIx::all().find(is_it));
-        known.or_else(|| self.find_link(peer))
+        active.or_else(|| LinkIx::all().find(is_it))
     }
 
     fn is_same_end(&self, one: &LinkEnd, other: &LinkEnd) -> bool {

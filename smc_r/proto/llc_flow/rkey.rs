@@ -551,12 +551,14 @@ impl Flow {
         self.is_server() && self.adding() == Some(Adding::Make)
     }
 
-    /// Sorts the keys of the peer for other links than `at` by link. False if there is a link that nobody knows, or
-    /// `at` itself, which would have two.
+    /// Sorts the keys of the peer for other links than `at` by link. False if there is a link that nobody knows, or one that
+    /// would have two: `at` itself, or any that was told of before.
     fn take_entries(&self, at: LinkIx, entries: &[LinkRToken], tokens: &mut Tokens) -> bool {
         entries.iter().all(|entry| {
             let link = entry.link.and_then(|number| self.by_number(number));
-            let link = link.filter(|link| *link != at);
+            let is_new =
+                |link: &LinkIx| tokens.get(*link).is_none_or(|token| token == entry.rtoken);
+            let link = link.filter(|link| *link != at && is_new(link));
             if let Some(link) = link {
                 tokens.set(link, entry.rtoken);
             }

@@ -286,7 +286,13 @@ impl Flow {
                     self.event(Event::PeerRmbGone(slot));
                 }
                 Some((_, false)) => {}
-                None => unknown = unknown.saturating_add(1),
+                None => {
+                    unknown = unknown.saturating_add(1);
+                    if usize::from(unknown) > UNKNOWN_MAX {
+                        // Each has been looked for among all, and the peer may send the next ones at once.
+                        return self.violation(link, now);
+                    }
+                }
             }
         }
         let repeated = message.rkeys.len().min(REPEATED_RKEYS);
@@ -299,6 +305,9 @@ impl Flow {
         self.answer_delete(link, answer, in_use);
     }
 }
+
+/// Most keys of one DELETE RKEY that nobody knows.
+const UNKNOWN_MAX: usize = 16;
 
 /// Keys of DELETE RKEY for which a message of the ordinary length has room.
 const REPEATED_RKEYS: usize = (llc::LEN - 8) / 4;

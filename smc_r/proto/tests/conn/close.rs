@@ -614,7 +614,11 @@ fn what_was_given_up_is_not_repeated() {
         let _ = end(&mut rig);
         let _ = rig.conn.handle_failover();
         for t in rig.posts() {
-            assert!(t.writes().is_empty(), "{error}");
+            // But for what was named before: the A names no place behind that.
+            assert!(
+                t.writes().is_empty() || t.cdc.state_flags.aborted,
+                "{error}"
+            );
             // Nothing was unsent when the peer closed: there C is repeated.
             let c = rig.conn.error().is_none();
             assert_eq!(t.cdc.state_flags.closed, c && !t.cdc.prod_flags.failover);
@@ -679,15 +683,75 @@ fn the_reset_follows_what_was_sent() {
     let (mut rig, abort) = sent();
     let _ = rig.conn.handle_sent(abort.ticket, true);
     assert!(rig.conn.reset_tcp());
-    // Nobody waits for what cannot arrive any more.
+    // It goes over another link, and the reset behind it.
     let (mut rig, abort) = sent();
     let _ = rig.conn.handle_sent(abort.ticket, false);
+    assert!(!rig.conn.reset_tcp());
+    let _ = rig.conn.handle_failover();
+    assert!(!rig.conn.reset_tcp());
+    let posts = rig.posts();
+    let [_, again] = posts.as_slice() else {
+        panic!("{posts:?}");
+    };
+    assert!(again.cdc.state_flags.aborted);
+    assert!(!rig.conn.reset_tcp());
+    let _ = rig.conn.handle_sent(again.ticket, true);
     assert!(rig.conn.reset_tcp());
+    // Nobody waits for what cannot arrive any more.
     let (mut rig, _) = sent();
     let _ = rig.conn.handle_link_failed();
     assert!(rig.conn.reset_tcp());
     let (mut rig, _) = sent();
     let _ = rig.conn.handle_timeout(Timer::AbortWait);
+    assert!(rig.conn.reset_tcp());
+}
+
+/// A link fails while a close that lingers waits: what was on it has not arrived yet.
+#[test]
+fn a_link_that_fails_drains_nothing() {
+    let mut rig = Rig::new(64, 0);
+    rig.send(4);
+    let lost = rig.post();
+    let _ = rig.conn.close();
+    let _ = rig.conn.handle_sent(lost.ticket, false);
+    assert!(!rig.conn.is_drained());
+    let _ = rig.conn.handle_failover();
+    assert!(!rig.conn.is_drained());
+    for post in rig.posts() {
+        let _ = rig.sent(&post);
+    }
+    assert!(rig.conn.is_drained());
+    // Where there is no other one, nobody waits.
+    let mut rig = Rig::new(64, 0);
+    rig.send(4);
+    let lost = rig.post();
+    let _ = rig.conn.close();
+    let _ = rig.conn.handle_sent(lost.ticket, false);
+    let _ = rig.conn.handle_link_failed();
+    assert!(rig.conn.is_drained());
+}
+
+/// Who has our C may take its element back, and say so on a link that is faster than the one of its own C.
+#[test]
+fn the_element_of_a_peer_that_was_told_of_the_end_may_go() {
+    let ends: [fn(&mut Rig) -> Events; 2] =
+        [|rig| rig.conn.close(), |rig| rig.conn.shutdown_both()];
+    for end in ends {
+        let mut rig = Rig::new(64, 0);
+        let _ = end(&mut rig);
+        let post = rig.post();
+        assert!(post.cdc.state_flags.closed);
+        let _ = rig.sent(&post);
+        let events = rig.conn.handle_element_gone();
+        assert_eq!(events.violation, None);
+        assert_eq!(rig.conn.error(), None);
+        assert!(!rig.conn.reset_tcp());
+        assert_eq!(rig.conn.state(), State::Closed);
+    }
+    // Before, it is none of its business.
+    let mut rig = Rig::new(64, 0);
+    let events = rig.conn.handle_element_gone();
+    assert_eq!(events.violation, Some(Violation::ElementGone));
     assert!(rig.conn.reset_tcp());
 }
 

@@ -192,6 +192,10 @@ fn old_message_is_dropped() {
         events.dropped && !events.late,
         "nothing overtakes on a link"
     );
+    // Half of the numbers ahead is behind, too.
+    cdc.seq = cdc.seq.wrapping_add(0x8000);
+    let events = rig.handle(&cdc);
+    assert!(events.dropped && !events.late);
     assert_eq!(rig.conn.diag(), before);
 }
 
@@ -817,10 +821,13 @@ fn total(cursor: RawCursor, size: u32) -> u64 {
 fn no_message_names_a_place_behind_one_that_was_named() {
     // Little data beyond the end of the first round, which would wait for the completion of what opens the link; and
     // more of it than one transmit has otherwise.
-    for (size, first, lost) in [
+    let sizes = [
         (16384, 16000, vec![500]),
         (524_288, 500_000, vec![200_000, 200_000]),
-    ] {
+    ];
+    for ((size, first, lost), aborts) in sizes.iter().flat_map(|case| [(case, false), (case, true)])
+    {
+        let (size, first) = (*size, *first);
         let mut rig = Rig::new(size, 0);
         rig.send(first);
         for post in rig.posts() {
@@ -828,7 +835,7 @@ fn no_message_names_a_place_behind_one_that_was_named() {
         }
         let _ = rig.took(first);
         let mut named = 0;
-        for n in &lost {
+        for n in lost {
             rig.send(*n);
             for post in rig.posts() {
                 named = total(post.cdc.prod, size);
@@ -836,8 +843,11 @@ fn no_message_names_a_place_behind_one_that_was_named() {
         }
         let all = u64::from(first) + lost.iter().map(|n| u64::from(*n)).sum::<u64>();
         assert_eq!(named, all);
-        // More that is to be sent changes nothing about that.
+        // More that is to be sent changes nothing about that, nor does the end of all.
         rig.send(3);
+        if aborts {
+            let _ = rig.conn.abort();
+        }
         let _ = rig.conn.handle_failover();
         let posts = rig.posts();
         let [opens, again, ..] = posts.as_slice() else {
@@ -846,6 +856,7 @@ fn no_message_names_a_place_behind_one_that_was_named() {
         assert!(opens.cdc.prod_flags.failover);
         assert!(total(again.cdc.prod, size) >= named, "{again:?}");
         assert_eq!(again.writes()[0].from, first % size);
+        assert_eq!(again.cdc.state_flags.aborted, aborts);
     }
 }
 

@@ -166,20 +166,24 @@ fn a_link_without_a_key_fails_alone() {
     }
 }
 
-/// A message that names the link that it comes on once more, among the others, is refused, and nothing else happens.
+/// A message with two keys for a link, that on which it comes or another one, is refused, and nothing else happens.
 #[test]
 fn two_keys_for_one_link_are_refused() {
     for over in [0, 1] {
         for mut side in sides() {
-            let entry = |link| LinkRToken {
+            let entry = |(link, name)| LinkRToken {
                 link: Some(number(link)),
-                rtoken: key(41),
+                rtoken: key(name),
             };
-            let other = 2 - over as u8;
-            for links in [[over as u8 + 1, other], [other, over as u8 + 1]] {
+            let (this, other) = (over as u8 + 1, 2 - over as u8);
+            for keys in [
+                [(this, 41), (other, 41)],
+                [(other, 41), (this, 41)],
+                [(other, 41), (other, 42)],
+            ] {
                 let request = ConfirmRkey {
                     others: 2,
-                    entries: links.map(entry),
+                    entries: keys.map(entry),
                     ..ConfirmRkey::request(key(40))
                 };
                 receive(&mut side, over, Llc::ConfirmRkey(request));

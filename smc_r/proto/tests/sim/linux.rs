@@ -234,10 +234,10 @@ impl Linux {
         }
         self.seen = cdc.seq;
         let size = self.size();
-        // A cursor that stands back it takes for data in some rounds. When it has closed, nobody reads that.
+        // A cursor that stands back it takes for data in some rounds, also with A. When it has closed, nobody reads that.
         let named = place(cdc.prod, size);
         assert!(
-            named >= self.announced || cdc.state_flags.aborted || self.sent >= End::Closed,
+            named >= self.announced || self.sent >= End::Closed,
             "place {named} behind {}, which was named before",
             self.announced
         );
@@ -688,7 +688,8 @@ impl Talk {
 
     fn linux_reads(&mut self, amount: u64) -> bool {
         let linux = &mut self.linux;
-        if linux.has_closed || linux.heard == End::Aborted {
+        // After A, too: it looks for data before it looks for why there is none.
+        if linux.has_closed {
             return false;
         }
         let amount = amount.min(linux.announced - linux.read);

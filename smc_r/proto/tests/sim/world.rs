@@ -160,6 +160,8 @@ pub struct Host {
     urgent_commits: BTreeSet<u64>,
     /// End of the last urgent data posted.
     urgent_posted: u64,
+    /// End of all data posted so far.
+    posted: u64,
 
     /// Place up to which the application has read, without an urgent byte it skips next.
     pub read: u64,
@@ -181,7 +183,8 @@ pub struct Host {
     /// C of the peer was handled; our C is known to have arrived.
     peer_closed: bool,
     close_confirmed: bool,
-    /// The connection ended before its time: it may say A, and nothing else.
+    /// The connection ended before its time: it may say A, with what was posted before over a link that failed, and nothing
+    /// else.
     ended: bool,
     /// The peer's application has taken data since the drain timer was looked at.
     peer_reads: bool,
@@ -253,6 +256,7 @@ impl World {
                 writing: None,
                 urgent_commits: BTreeSet::new(),
                 urgent_posted: 0,
+            posted: 0,
                 read: 0,
                 reading: None,
                 announced: 0,
@@ -402,8 +406,13 @@ impl World {
         let s = t.cdc.state_flags;
         assert!(!p.update_requested || self.failed, "R");
         if self.hosts[i].ended && !p.failover {
-            assert!(s.aborted && len == 0, "host {i} goes on after the end");
+            let again = self.failed && place <= self.hosts[i].posted;
+            assert!(
+                s.aborted && (len == 0 || again),
+                "host {i} goes on after the end"
+            );
         }
+        self.hosts[i].posted = self.hosts[i].posted.max(place);
         for (set, name) in [
             (p.blocked, "B"),
             (p.urgent_pending && !p.urgent_present, "P"),
