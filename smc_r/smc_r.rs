@@ -159,8 +159,8 @@ struct SmcR {
     _namespaces: pernet::Registration<Netns>,
     _own: Ended,
     _devices: Devices,
-    _tcp: tcp::Subsystem,
     _shared: Drained,
+    _tcp: tcp::Subsystem,
 }
 
 impl kernel::Module for SmcR {

@@ -17,13 +17,16 @@ static void kapi_hop_neighbour(struct dst_entry *dst, const void *destination, s
 
 	if (hop->kind != KAPI_HOP_GATEWAY)
 		return;
+	/* A route does not keep its device, which a neighbour does. */
+	rcu_read_lock();
 	neigh = dst_neigh_lookup(dst, destination);
+	rcu_read_unlock();
 	if (!neigh)
 		return;
 	if (!(READ_ONCE(neigh->nud_state) & NUD_VALID)) {
 		neigh_event_send(neigh, NULL);
-	} else if (dst->dev->addr_len == ETH_ALEN) {
-		neigh_ha_snapshot(hop->mac, neigh, dst->dev);
+	} else if (neigh->dev->addr_len == ETH_ALEN) {
+		neigh_ha_snapshot(hop->mac, neigh, neigh->dev);
 		hop->known = true;
 	}
 	neigh_release(neigh);
@@ -88,9 +91,13 @@ __rust_helper void rust_helper_ask_for6(struct net_device *dev, const u8 *source
 #if IS_ENABLED(CONFIG_IPV6)
 	struct in6_addr from, to, all;
 	struct sk_buff *skb;
+	bool there;
 
-	/* Booted without IPv6: cards have GIDs that look like it all the same. */
-	if (!dev_net(dev)->ipv6.ndisc_sk)
+	/* Booted without IPv6: cards have GIDs that look like it all the same. The device may be on its way to another namespace. */
+	rcu_read_lock();
+	there = dev_net_rcu(dev)->ipv6.ndisc_sk;
+	rcu_read_unlock();
+	if (!there)
 		return;
 	memcpy(&from, source, sizeof(from));
 	memcpy(&to, destination, sizeof(to));

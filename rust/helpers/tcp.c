@@ -139,6 +139,23 @@ __rust_helper void rust_helper_tcp_begin_listening(struct sock *sk, const struct
 	spin_unlock_bh(&kapi_listening_lock);
 }
 
+/* Whether a locked sock has listened, and has still what it had for that. */
+__rust_helper bool rust_helper_tcp_has_listened(const struct sock *sk)
+{
+	const struct inet_connection_sock_af_ops *ops = inet_csk(sk)->icsk_af_ops;
+
+	return sk->sk_state != TCP_LISTEN && kapi_original(ops) != ops;
+}
+
+/*
+ * Gives such a one back what it had before. Whoever was about to make a child of it when it ended, in softirq and without
+ * its lock, must be through: he would call what it has next.
+ */
+__rust_helper void rust_helper_tcp_end_listening(struct sock *sk)
+{
+	WRITE_ONCE(inet_csk(sk)->icsk_af_ops, kapi_original(inet_csk(sk)->icsk_af_ops));
+}
+
 /* Gives a locked sock back what it had, but for callbacks which somebody else has replaced meanwhile. */
 __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_events *ours,
 					  const struct kapi_sk_events *saved)

@@ -4,7 +4,13 @@
 
 use super::device::Device;
 use crate::bindings;
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicBool,
+        Ordering, //
+    },
+};
 use kernel::{
     error::from_err_ptr,
     prelude::*,
@@ -15,10 +21,11 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `raw` is a protection domain of `device`, freed by the drop.
+/// `raw` is a protection domain of `device`, freed by the drop unless it `stays`.
 pub struct Pd {
     raw: NonNull<bindings::ib_pd>,
     device: ARef<Device>,
+    stays: AtomicBool,
 }
 
 // SAFETY: Protection domains may be used from any thread; the count of their users is atomic.
@@ -36,6 +43,7 @@ impl Pd {
         Ok(Self {
             raw,
             device: device.hold(),
+            stays: AtomicBool::new(false),
         })
     }
 
@@ -48,6 +56,12 @@ impl Pd {
         self.raw.as_ptr()
     }
 
+    /// Leaves it to the driver, which has refused to give back something that is in it: some drivers free what such things
+    /// still refer to.
+    pub(super) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
     /// The key for local access to anything that is DMA-mapped for the device.
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: By the invariant the protection domain is valid; the field never changes.
@@ -57,8 +71,10 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: By the invariant it is ours; queue pairs and regions hold an `Arc` of it, so none is left but what the
-        // driver has refused to give back: then it refuses this, too.
+        if *self.stays.get_mut() {
+            return;
+        }
+        // SAFETY: By the invariant it is ours; queue pairs and regions hold an `Arc` of it, so none is left.
         unsafe { bindings::ib_dealloc_pd(self.as_raw()) };
     }
 }

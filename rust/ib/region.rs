@@ -57,9 +57,9 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: By the invariant it is ours.
         if !super::give_back(|| unsafe { bindings::ib_dereg_mr(self.as_raw()) }) {
-            // A peer could have the device write there still: the memory stays the device's. So does the protection domain,
-            // which no driver gives back with something in it.
+            // A peer could have the device write there still: the memory stays the device's, and the protection domain.
             self.mapped.stays = true;
+            self.mapped.pd.stay();
             mem::forget(self.pages.clone());
         }
     }

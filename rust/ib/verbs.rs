@@ -384,9 +384,11 @@ impl Drop for Qp {
         if self.state != QpState::Reset {
             self.silence();
         }
-        // One that the driver keeps all the same was drained, so that it completes nothing more.
         // SAFETY: By the invariant it is ours.
-        super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) });
+        if !super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) }) {
+            // It was drained, so that it completes nothing more, and ib_core leaves its completion queue alone.
+            self.pd.stay();
+        }
     }
 }
 

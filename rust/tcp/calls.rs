@@ -30,6 +30,7 @@ use core::ptr::{
     self,
     NonNull, //
 };
+use core::sync::atomic::Ordering;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
@@ -80,6 +81,7 @@ impl TcpSocket {
         unsafe { bindings::lock_sock(sk) };
         // What a connect that came to nothing has left would be inherited by the children.
         self.inner().option.unwatch(sk);
+        self.inner().listens.fetch_add(1, Ordering::Relaxed);
         // SAFETY: The sock is locked, and hooked.
         unsafe { bindings::tcp_begin_listening(sk, &super::events::OURS, &self.inner().saved) };
         // SAFETY: Locked above.
@@ -105,9 +107,7 @@ impl TcpSocket {
                 bindings::tcp_may_connect(self.sock(), raw.as_mut_ptr(), len as c_int)
             })?;
         }
-        let sk = self.sk();
-        // SAFETY: The sock exists.
-        unsafe { bindings::lock_sock(sk) };
+        let sk = self.lock_to_connect();
         self.inner().option.unwatch(sk);
         // SAFETY: The sock is locked; the address is of that length.
         let ret =
@@ -119,6 +119,34 @@ impl TcpSocket {
             Ok(()) => Ok(Connect::Done),
             Err(e) if e == errno::EINPROGRESS => Ok(Connect::InProgress),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Locks the sock. One that has listened is made like any other first: a child of it may still be on its way, in
+    /// softirq, by what it had as a listener, and must find that there, not what a connect leaves.
+    fn lock_to_connect(&self) -> *mut bindings::sock {
+        let sk = self.sk();
+        let lock = || {
+            // SAFETY: The sock exists.
+            unsafe { bindings::lock_sock(sk) };
+            self.inner().listens.load(Ordering::Relaxed)
+        };
+        loop {
+            let before = lock();
+            // SAFETY: Locked above.
+            if !unsafe { bindings::tcp_has_listened(sk) } {
+                return sk;
+            }
+            // SAFETY: As above.
+            unsafe { bindings::release_sock(sk) };
+            crate::util::wait_for_readers();
+            if lock() == before {
+                // SAFETY: Locked, and nobody has listened since it was seen not to: all who saw it listen are through.
+                unsafe { bindings::tcp_end_listening(sk) };
+                return sk;
+            }
+            // SAFETY: As above.
+            unsafe { bindings::release_sock(sk) };
         }
     }
 

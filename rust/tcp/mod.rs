@@ -46,6 +46,7 @@ use core::ptr::{
 };
 use core::sync::atomic::{
     AtomicPtr,
+    AtomicU32,
     Ordering, //
 };
 use events::Owner;
@@ -122,6 +123,8 @@ struct Inner {
     sock: NonNull<bindings::socket>,
     owner: UnsafeCell<Option<Owner>>,
     saved: bindings::kapi_sk_events,
+    /// How often it was about to listen; written with the sock locked.
+    listens: AtomicU32,
     #[pin]
     option: OptionState,
 }
@@ -262,6 +265,7 @@ impl TcpSocket {
                 sock: sock,
                 owner: UnsafeCell::new(None),
                 saved: pin_init::zeroed(),
+                listens: AtomicU32::new(0),
                 option <- OptionState::new(),
             }),
             GFP_KERNEL,
