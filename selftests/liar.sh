@@ -170,7 +170,7 @@ another() {
 # every LINK EXCEPT...: steps that send one LLC message of each kind, as a request and as a reply, but for some
 # (KIND, KIND/reply).
 KINDS='confirm-link add-link add-link-cont delete-link confirm-rkey test-link confirm-rkey-cont delete-rkey'
-KINDS_V2='confirm-link delete-link request-add-link confirm-rkey test-link delete-rkey'
+KINDS_V2='confirm-link add-link delete-link request-add-link confirm-rkey test-link delete-rkey'
 every() {
 	local link=$1 kind
 	shift

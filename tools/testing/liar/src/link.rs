@@ -443,6 +443,9 @@ impl Link {
         let mut message = self.blank(kind);
         match kind {
             kind::CONFIRM_LINK => return self.confirm_link(false),
+            kind::ADD_LINK if self.terms.version == 2 => {
+                return self.add_link_v2(self, self.number.wrapping_add(1))
+            }
             kind::ADD_LINK => return self.add_link(self.number.wrapping_add(1)),
             kind::ADD_LINK_CONT => message[4] = self.number.wrapping_add(1),
             kind::DELETE_LINK => message[4] = self.number,

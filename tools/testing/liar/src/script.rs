@@ -47,7 +47,7 @@ that came have to be possible.
   reflect C N                       so many bytes that come are sent back
   queue-pair L error|reset|gone
   deaf L                            takes no messages any more: the device of the other side repeats them for ever
-  expect C abort|rst|end|open [SECONDS]
+  expect C abort|rst|end|open [SECONDS]          abort: by CDC, and TCP is reset
   expect C element-of|not-element-of D   whether the other side has given it the same element as D
   expect L down|up [SECONDS]
   close C, fin C, rst C             orderly, or only TCP
@@ -544,9 +544,9 @@ fn expect(world: &mut World, words: &mut Words) -> Result<(), String> {
     }
     let seconds = words.seconds(SOON)?;
     match what.as_str() {
-        "abort" => world.until(seconds, "abort", |world| {
+        "abort" => world.until(seconds, "abort and reset", |world| {
             let conn = world.conn(&name)?;
-            Ok(conn.state.aborted || conn.is_reset())
+            Ok(conn.state.aborted && conn.is_reset())
         }),
         "rst" => world.until(seconds, "reset", |world| Ok(world.conn(&name)?.is_reset())),
         "end" => world.until(seconds, "end", |world| {
