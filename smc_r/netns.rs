@@ -249,9 +249,15 @@ pub(crate) fn of(net: &Net) -> Result<Arc<Netns>> {
 }
 
 impl Netns {
-    /// The queue of all work items but those of [`Self::device_queue`].
+    /// The queue of all work items but those of the other two.
     pub(crate) fn queue(&self) -> &Queue {
         &self.shared.queue
+    }
+
+    /// The queue of work items of sockets. They take locks of TCP sockets, which a call may have for as long as a program
+    /// likes whose memory it reads: those of link groups never stand behind them.
+    pub(crate) fn socket_queue(&self) -> &Queue {
+        &self.shared.socket_queue
     }
 
     /// The queue of work items that wait for a device, which may wait for a peer: those of the other one never stand behind

@@ -119,6 +119,8 @@ module! {
 /// What all namespaces share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
+    /// For what waits for locks of TCP sockets, which calls of programs have.
+    pub(crate) socket_queue: Queue,
     /// For what waits for devices.
     pub(crate) device_queue: Queue,
     pub(crate) groups: Arc<Groups>,
@@ -135,6 +137,7 @@ struct Drained(Arc<Shared>);
 impl Drop for Drained {
     fn drop(&mut self) {
         self.0.device_queue.drain();
+        self.0.socket_queue.drain();
         self.0.queue.drain();
     }
 }
@@ -172,6 +175,7 @@ impl kernel::Module for SmcR {
         let shared = Arc::new(
             Shared {
                 queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
+                socket_queue: Queue::new(c"smc_r_sockets", QueueKind::Unbound, 0)?,
                 device_queue: Queue::new(c"smc_r_devices", QueueKind::Unbound, 0)?,
                 memory: Memory::new(groups.clone())?,
                 groups,

@@ -139,6 +139,23 @@ __rust_helper void rust_helper_tcp_begin_listening(struct sock *sk, const struct
 	spin_unlock_bh(&kapi_listening_lock);
 }
 
+/* Whether somebody has locked the sock, in process context. */
+__rust_helper bool rust_helper_tcp_is_owned(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_lock.owned);
+}
+
+/* For whoever gives up a sock: a thread of the kernel does not wait for its peer. What was sent goes out all the same. */
+__rust_helper void rust_helper_tcp_linger_not(struct sock *sk)
+{
+	if (!(current->flags & PF_KTHREAD))
+		return;
+	lock_sock(sk);
+	if (sk->sk_lingertime)
+		sock_reset_flag(sk, SOCK_LINGER);
+	release_sock(sk);
+}
+
 /* Whether a locked sock has listened, and has still what it had for that. */
 __rust_helper bool rust_helper_tcp_has_listened(const struct sock *sk)
 {

@@ -78,6 +78,50 @@ impl OptVal<'_> {
     pub fn int(&self) -> Result<i32> {
         self.get()
     }
+
+    /// The value in memory of the kernel, for who reads it with a lock held for which others wait: a program's memory may
+    /// be of a file system of its own, which answers when it likes. As much of it as there is: some options read
+    /// less than they are given. None if there is none. `EFAULT`; `ENOBUFS` for more than any option has.
+    pub(crate) fn in_kernel(&self) -> Result<Option<KVVec<u8>>> {
+        const MOST: usize = 1 << 20;
+        /// What is read without a look at the length would not be more.
+        const LEAST: usize = 64;
+
+        let raw = self.raw();
+        // SAFETY: Both fields are pointers.
+        if unsafe { raw.__bindgen_anon_1.kernel }.is_null() || self.is_empty() {
+            return Ok(None);
+        }
+        if self.len() > MOST {
+            return Err(ENOBUFS);
+        }
+        let room = self.len().max(LEAST);
+        let mut value = KVVec::from_elem(0u8, room, GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: There is room for so many bytes; the value is that of a call in progress.
+        let missing = unsafe {
+            bindings::copy_from_sockptr(value.as_mut_ptr().cast(), raw, self.len())
+        };
+        let missing = usize::try_from(missing).map_err(|_| EFAULT)?;
+        match self.len().saturating_sub(missing) {
+            0 => Err(EFAULT),
+            len => {
+                value.truncate(len);
+                Ok(Some(value))
+            }
+        }
+    }
+
+    /// Leaves the beginning of the value that the program gave, for options that answer there.
+    pub(crate) fn answer(&self, value: &[u8]) -> Result {
+        let raw = self.raw();
+        if raw.is_kernel() {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: Both fields are pointers; this one is the program's.
+        let user = unsafe { raw.__bindgen_anon_1.user }.addr();
+        let user = kernel::uaccess::UserSlice::new(UserPtr::from_addr(user), value.len());
+        user.writer().write_slice(value)
+    }
 }
 
 /// Where `getsockopt` is to leave a value and its length: both in user memory.

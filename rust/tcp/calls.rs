@@ -167,8 +167,13 @@ impl TcpSocket {
         unsafe { bindings::release_sock(sk) };
     }
 
-    /// Takes a connection from a listening socket, if there is one. It has no owner.
+    /// Takes a connection from a listening socket, if there is one. It has no owner. `EBUSY` if somebody has the socket
+    /// locked: a call may do that for as long as a program likes, whose memory it reads meanwhile.
     pub fn accept(&self) -> Result<Option<Self>> {
+        // SAFETY: The sock exists.
+        if unsafe { bindings::tcp_is_owned(self.sk()) } {
+            return Err(EBUSY);
+        }
         let mut sock = ptr::null_mut();
         // SAFETY: The socket exists; `sock` is valid for writes.
         let ret = unsafe {
@@ -278,6 +283,8 @@ impl TcpSocket {
     /// The option must not replace the protocol of the socket (`TCP_ULP`) nor repair it.
     pub fn setsockopt(&self, level: i32, name: i32, val: &OptVal<'_>) -> Result {
         use crate::sock::opt::{
+            IPV6_FLOWLABEL_MGR,
+            SOL_IPV6,
             SOL_TCP,
             TCP_SAVE_SYN, //
         };
@@ -288,10 +295,26 @@ impl TcpSocket {
         {
             return Ok(());
         }
-        // SAFETY: The socket exists, the value is that of a call in progress.
+        let Some(mut value) = val.in_kernel()? else {
+            // SAFETY: The socket exists, the value is that of a call in progress.
+            return to_result(unsafe {
+                bindings::tcp_setsockopt(self.sock(), level, name, val.raw(), val.raw_len())
+            });
+        };
+        // SAFETY: The socket exists; the value may be written to, and is of that length.
         to_result(unsafe {
-            bindings::tcp_setsockopt(self.sock(), level, name, val.raw(), val.raw_len())
-        })
+            bindings::tcp_setsockopt_kernel(
+                self.sock(),
+                level,
+                name,
+                value.as_mut_ptr().cast(),
+                value.len().try_into()?,
+            )
+        })?;
+        if (level, name) == (SOL_IPV6, IPV6_FLOWLABEL_MGR) {
+            val.answer(&value)?;
+        }
+        Ok(())
     }
 
     /// Sets an option to a value of the kernel.

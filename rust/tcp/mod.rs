@@ -188,7 +188,20 @@ unsafe fn release(inner: NonNull<Inner>) {
     let inner = unsafe { Pin::new_unchecked(KBox::from_raw(inner.as_ptr())) };
     inner.unhook();
     // SAFETY: The socket is ours, and nothing leads from it to `inner` any more.
-    unsafe { bindings::sock_release(inner.sock.as_ptr()) };
+    unsafe { give_up(inner.sock) };
+}
+
+/// Closes a TCP socket that belongs to nobody.
+///
+/// # Safety
+///
+/// It is the caller's alone, and not hooked. Process context.
+unsafe fn give_up(sock: NonNull<bindings::socket>) {
+    // SAFETY: The socket exists until it is released, and its sock with it.
+    unsafe {
+        bindings::tcp_linger_not((*sock.as_ptr()).sk.cast());
+        bindings::sock_release(sock.as_ptr());
+    }
 }
 
 /// # Safety
@@ -202,7 +215,7 @@ unsafe extern "C" fn release_work(work: *mut bindings::work_struct) {
 /// A TCP socket of the kernel.
 ///
 /// Dropping it closes the connection in an orderly way: what was sent is still delivered; with
-/// `SO_LINGER` taken from the socket above, dropping in process context may wait as `close(2)`
+/// `SO_LINGER` taken from the socket above, dropping in a system call may wait as `close(2)`
 /// does. It may be dropped in any context but hard interrupts.
 ///
 /// Methods sleep for the socket's lock, none waits for the peer, unless it says otherwise.
@@ -246,7 +259,7 @@ impl TcpSocket {
     unsafe fn adopt(sock: NonNull<bindings::socket>) -> Result<Self> {
         if REAPER.load(Ordering::Acquire).is_null() {
             // SAFETY: As this function demands.
-            unsafe { bindings::sock_release(sock.as_ptr()) };
+            unsafe { give_up(sock) };
             return Err(ENODEV);
         }
         let inner = KBox::pin_init(
@@ -274,7 +287,7 @@ impl TcpSocket {
             Ok(inner) => inner,
             Err(e) => {
                 // SAFETY: As this function demands.
-                unsafe { bindings::sock_release(sock.as_ptr()) };
+                unsafe { give_up(sock) };
                 return Err(e);
             }
         };
@@ -293,7 +306,7 @@ impl TcpSocket {
             // SAFETY: The box from above, which the sock has not got.
             drop(unsafe { KBox::from_raw(inner) });
             // SAFETY: As this function demands.
-            unsafe { bindings::sock_release(sock.as_ptr()) };
+            unsafe { give_up(sock) };
             return Err(EBUSY);
         }
         // INVARIANT: A leaked box, nobody else's.

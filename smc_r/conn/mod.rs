@@ -580,7 +580,7 @@ fn with<R>(sk: &Sk<SmcSocket>, action: impl FnOnce(&mut Connection) -> (R, Event
     }
     // Under the lock: a later time that was found earlier must not replace an earlier one.
     if let Some(ms) = due {
-        sk.conn_timer.rearm(sk.ns.queue(), sk.into(), ms);
+        sk.conn_timer.rearm(sk.ns.socket_queue(), sk.into(), ms);
     }
     drop(guard);
     if events.readable || events.writable || events.urgent || events.changed {

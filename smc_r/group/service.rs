@@ -48,7 +48,8 @@ impl workqueue::Handler<Arc<Group>> for PortCheck {
         for link in group.links() {
             let path = &link.path;
             if !path.device.port(path.port).is_ok_and(|port| port.active) {
-                group.link_failed(link.place);
+                // Another one may be in its place by now.
+                group.link_broke(&link);
             }
         }
     }

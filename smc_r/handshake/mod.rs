@@ -223,7 +223,7 @@ impl Handshake {
 
     /// Something happened. Any context up to softirq.
     pub(crate) fn kick(self: &Arc<Self>) {
-        self.work.rearm(self.sk.ns.queue(), self.clone(), 0);
+        self.work.rearm(self.sk.ns.socket_queue(), self.clone(), 0);
     }
 
     /// The LLC exchange of our first contact ended.
@@ -281,7 +281,7 @@ impl Handshake {
         };
         if let Some(deadline) = deadline {
             self.work
-                .enqueue_after(self.sk.ns.queue(), self.clone(), ms_until(deadline));
+                .enqueue_after(self.sk.ns.socket_queue(), self.clone(), ms_until(deadline));
         }
     }
 

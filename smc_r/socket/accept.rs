@@ -173,7 +173,7 @@ impl Listener {
     /// The inner socket has a connection, or there is room for one again. Up to softirq.
     pub(crate) fn kick(self: &Arc<Self>) {
         if let Some(owner) = self.owner.lock().as_ref() {
-            self.work.enqueue(owner.ns.queue(), self.clone());
+            self.work.enqueue(owner.ns.socket_queue(), self.clone());
         }
     }
 
@@ -225,7 +225,7 @@ impl Listener {
                 Ok(None) => break,
                 Err(error) if error == ECONNABORTED => {}
                 Err(_) => {
-                    // Short of memory, perhaps: nobody else would call us for what is waiting.
+                    // Short of memory, perhaps, or a call is under way: nobody else would call us for what is waiting.
                     self.look_again(&owner, RETRY);
                     break;
                 }
@@ -288,7 +288,7 @@ impl Listener {
     fn look_again(self: &Arc<Self>, owner: &SocketRef, ms: u32) {
         let queue = self.queue.lock();
         if !queue.closed {
-            self.retry.rearm(owner.ns.queue(), self.clone(), ms);
+            self.retry.rearm(owner.ns.socket_queue(), self.clone(), ms);
         }
     }
 

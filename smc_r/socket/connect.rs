@@ -109,7 +109,8 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
     }
     let mut timeo = sk.sndtimeo(false);
     lock.wait_until(&mut timeo, |sk| {
-        (tcp.state() != tcp_state::SYN_SENT || sk.phase() != Phase::Fallback).then_some(())
+        let connects = matches!(tcp.state(), tcp_state::SYN_SENT | tcp_state::SYN_RECV);
+        (!connects || sk.phase() != Phase::Fallback).then_some(())
     })
     .map_err(|error| if error == EAGAIN { EINPROGRESS } else { error })?;
     // Another call has dissolved it.
@@ -119,8 +120,10 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
     }
     // TCP tells how it ended, and knows that it has.
     if let Err(error) = with_error_of(sk, &tcp, || tcp.connect(addr)) {
-        // The program may connect again, or do something else.
-        unplain(sk, &tcp);
+        if tcp.state() == tcp_state::CLOSE {
+            // The program may connect again, or do something else.
+            unplain(sk, &tcp);
+        }
         return Err(error);
     }
     Ok(())

@@ -256,7 +256,7 @@ impl World {
                 writing: None,
                 urgent_commits: BTreeSet::new(),
                 urgent_posted: 0,
-            posted: 0,
+                posted: 0,
                 read: 0,
                 reading: None,
                 announced: 0,
