@@ -593,6 +593,13 @@ fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
     if (events.readable || events.changed) && !sk.has_file() {
         socket::tell_listener(sk);
     }
+    // First, as TCP does: who waits for the end as well as for data looks which of them it is, where the others say it.
+    if events.changed {
+        sk.wake_state_change();
+        if failed {
+            sk.wake_error();
+        }
+    }
     if events.readable {
         sk.wake_readable();
     }
@@ -601,12 +608,6 @@ fn wake(sk: &Sk<SmcSocket>, events: &Events, failed: bool) {
     }
     if events.urgent {
         sk.send_sigurg();
-    }
-    if events.changed {
-        sk.wake_state_change();
-        if failed {
-            sk.wake_error();
-        }
     }
 }
 
