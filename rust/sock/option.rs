@@ -98,9 +98,8 @@ impl OptVal<'_> {
         let room = self.len().max(LEAST);
         let mut value = KVVec::from_elem(0u8, room, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: There is room for so many bytes; the value is that of a call in progress.
-        let missing = unsafe {
-            bindings::copy_from_sockptr(value.as_mut_ptr().cast(), raw, self.len())
-        };
+        let missing =
+            unsafe { bindings::copy_from_sockptr(value.as_mut_ptr().cast(), raw, self.len()) };
         let missing = usize::try_from(missing).map_err(|_| EFAULT)?;
         match self.len().saturating_sub(missing) {
             0 => Err(EFAULT),
