@@ -81,7 +81,7 @@ impl OptVal<'_> {
 
     /// The value in memory of the kernel, for who reads it with a lock held for which others wait: a program's memory may
     /// be of a file system of its own, which answers when it likes. As much of it as there is: some options read
-    /// less than they are given. None if there is none. `EFAULT`; `ENOBUFS` for more than any option has.
+    /// less than they are given. None if there is none. No option has more than a mebibyte. `EFAULT`.
     pub(crate) fn in_kernel(&self) -> Result<Option<KVVec<u8>>> {
         const MOST: usize = 1 << 20;
         /// What is read without a look at the length would not be more.
@@ -92,16 +92,12 @@ impl OptVal<'_> {
         if unsafe { raw.__bindgen_anon_1.kernel }.is_null() || self.is_empty() {
             return Ok(None);
         }
-        if self.len() > MOST {
-            return Err(ENOBUFS);
-        }
-        let room = self.len().max(LEAST);
-        let mut value = KVVec::from_elem(0u8, room, GFP_KERNEL_ACCOUNT)?;
+        let given = self.len().min(MOST);
+        let mut value = KVVec::from_elem(0u8, given.max(LEAST), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: There is room for so many bytes; the value is that of a call in progress.
-        let missing =
-            unsafe { bindings::copy_from_sockptr(value.as_mut_ptr().cast(), raw, self.len()) };
+        let missing = unsafe { bindings::copy_from_sockptr(value.as_mut_ptr().cast(), raw, given) };
         let missing = usize::try_from(missing).map_err(|_| EFAULT)?;
-        match self.len().saturating_sub(missing) {
+        match given.saturating_sub(missing) {
             0 => Err(EFAULT),
             len => {
                 value.truncate(len);

@@ -301,6 +301,11 @@ impl TcpSocket {
                 bindings::tcp_setsockopt(self.sock(), level, name, val.raw(), val.raw_len())
             });
         };
+        /// Where the label is in `struct in6_flowlabel_req`.
+        const LABEL: core::ops::Range<usize> = 16..20;
+        let before = value
+            .get(LABEL)
+            .and_then(|label| <[u8; 4]>::try_from(label).ok());
         // SAFETY: The socket exists; the value may be written to, and is of that length.
         to_result(unsafe {
             bindings::tcp_setsockopt_kernel(
@@ -311,8 +316,12 @@ impl TcpSocket {
                 value.len().try_into()?,
             )
         })?;
-        if (level, name) == (SOL_IPV6, IPV6_FLOWLABEL_MGR) {
-            val.answer(&value)?;
+        // A label that was chosen stands in the request. Whether the program can be told is no matter, as with TCP.
+        let answered = value
+            .get(LABEL)
+            .filter(|label| before.as_ref().map(|label| label.as_slice()) != Some(*label));
+        if (level, name) == (SOL_IPV6, IPV6_FLOWLABEL_MGR) && answered.is_some() {
+            let _ = val.answer(value.get(..LABEL.end).unwrap_or_default());
         }
         Ok(())
     }

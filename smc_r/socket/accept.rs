@@ -56,6 +56,9 @@ const CONGESTION: usize = 64;
 /// After how many milliseconds accepting is tried again when it failed for want of something.
 const RETRY: u32 = 100;
 
+/// The same where somebody had the socket locked.
+const SOON: u32 = 5;
+
 /// The listening side of a socket.
 #[pin_data]
 pub(crate) struct Listener {
@@ -224,8 +227,13 @@ impl Listener {
                 }
                 Ok(None) => break,
                 Err(error) if error == ECONNABORTED => {}
+                Err(error) if error == EBUSY => {
+                    // A call has the socket, for a moment as a rule.
+                    self.look_again(&owner, SOON);
+                    break;
+                }
                 Err(_) => {
-                    // Short of memory, perhaps, or a call is under way: nobody else would call us for what is waiting.
+                    // Short of memory, perhaps: nobody else would call us for what is waiting.
                     self.look_again(&owner, RETRY);
                     break;
                 }

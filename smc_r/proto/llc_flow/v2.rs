@@ -290,6 +290,7 @@ impl Flow {
                     unknown = unknown.saturating_add(1);
                     if usize::from(unknown) > UNKNOWN_MAX {
                         // Each has been looked for among all, and the peer may send the next ones at once.
+                        self.unasked = self.unasked.saturating_add(in_use.into());
                         return self.violation(link, now);
                     }
                 }
