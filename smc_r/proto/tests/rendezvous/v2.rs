@@ -776,6 +776,17 @@ fn a_request_for_a_link_is_refused_before_the_group_is_up() {
     assert!(engine.sent().is_empty() && engine.events().is_empty());
 }
 
+/// A DELETE RKEY for all of these.
+fn deletion(rkeys: &[RKeyWire]) -> Vec<u8> {
+    let request = Llc::DeleteRkey(DeleteRkeyV2 {
+        reply: false,
+        negative: false,
+        errors: 0,
+        rkeys,
+    });
+    emit(&request, ByteOrder::Little)
+}
+
 #[test]
 fn many_keys_are_deleted_at_once() {
     let mut engine = Engine::up(ByteOrder::Little);
@@ -784,13 +795,7 @@ fn many_keys_are_deleted_at_once() {
         table.add(LinkIx::FIRST, crate::facts::token(rkey)).unwrap();
     }
     let rkeys: Vec<RKeyWire> = (50..116).map(|rkey| RKey(rkey).into()).collect();
-    let request = Llc::DeleteRkey(DeleteRkeyV2 {
-        reply: false,
-        negative: false,
-        errors: 0,
-        rkeys: &rkeys,
-    });
-    engine.receive(&emit(&request, ByteOrder::Little));
+    engine.receive(&deletion(&rkeys));
     assert_eq!(PeerTable::new(&mut engine.slots).len(), 50);
     let reply = engine.only();
     assert_eq!(reply.len(), 44);
@@ -804,13 +809,7 @@ fn many_keys_are_deleted_at_once() {
 fn a_peer_that_takes_away_what_nobody_knows_loses_the_group() {
     let mut engine = Engine::up(ByteOrder::Little);
     let rkeys: Vec<RKeyWire> = (1000..1017).map(|rkey| RKey(rkey).into()).collect();
-    let request = Llc::DeleteRkey(DeleteRkeyV2 {
-        reply: false,
-        negative: false,
-        errors: 0,
-        rkeys: &rkeys,
-    });
-    engine.receive(&emit(&request, ByteOrder::Little));
+    engine.receive(&deletion(&rkeys));
     let down = Event::Down(DownReason::LinkFailed(LinkFailure::Violation));
     let events = engine.events();
     assert!(events.contains(&down), "{events:?}");
@@ -856,13 +855,7 @@ fn a_peer_that_takes_away_everything_in_use_loses_the_group() {
         let mut table = PeerTable::new(&mut engine.slots);
         table.claim(LinkIx::FIRST, &element).unwrap();
     }
-    let request = Llc::DeleteRkey(DeleteRkeyV2 {
-        reply: false,
-        negative: false,
-        errors: 0,
-        rkeys: &rkeys,
-    });
-    engine.receive(&emit(&request, ByteOrder::Little));
+    engine.receive(&deletion(&rkeys));
     let down = Event::Down(DownReason::LinkFailed(LinkFailure::Violation));
     let events = engine.events();
     assert!(events.contains(&down), "{events:?}");
