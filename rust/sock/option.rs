@@ -3,6 +3,7 @@
 //! Values of socket options and arguments of `ioctl`, in user memory.
 
 use crate::bindings;
+use crate::errno::EOPNOTSUPP;
 use core::marker::PhantomData;
 use kernel::error::to_result;
 use kernel::prelude::*;
