@@ -4,9 +4,9 @@
 
 use kapi::{
     errno::{
+        ECONNRESET,
         ENOBUFS,
-        ENOTCONN,
-        EPROTO, //
+        ENOTCONN, //
     },
     grow::Grow,
     workqueue, //
@@ -153,7 +153,7 @@ impl Group {
     /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
     /// has forgotten that one (RFC 7609 section 4.4.2). Its key is the one on the link with this far
     /// end: gives that link too, if it is still up. `chosen` is the place that counts where the group is over, and no
-    /// link can be found any more. Process context.
+    /// link can be found any more. `ECONNRESET` if no such element is known, or not any more. Process context.
     pub(crate) fn claim(
         &self,
         end: &LinkEnd,
@@ -174,9 +174,9 @@ impl Group {
                 chosen
             } else {
                 let is_known = |link| peers.has(link, element.token);
-                flow.find_place(end, is_known).ok_or(EPROTO)?
+                flow.find_place(end, is_known).ok_or(ECONNRESET)?
             };
-            let claim = peers.claim(place, element).map_err(|_| EPROTO)?;
+            let claim = peers.claim(place, element).map_err(|_| ECONNRESET)?;
             if let Claim::TakenOver(element) = claim {
                 // Whoever had it may be on its way out already, and not be found below.
                 shared.append(element, GFP_ATOMIC)?;

@@ -65,8 +65,11 @@ impl Handshake {
             Ok(connection) => connection,
             Err(error) => {
                 self.tcp.abort(error);
-                let stats = &self.sk.ns.stats;
-                stats.handshake_failed(self.side(), Failure::SetUp);
+                let failure = match error {
+                    ECONNRESET => Failure::NoRmb,
+                    _ => Failure::SetUp,
+                };
+                self.sk.ns.stats.handshake_failed(self.side(), failure);
                 self.failed(state, error);
                 return;
             }

@@ -199,6 +199,7 @@ named! {
         9 => "no link in time",
         10 => "the link failed when it was too late for TCP",
         11 => "could not be set up on this host",
+        12 => "the peer's buffer was taken back, or never announced",
     }
 }
 

@@ -141,6 +141,9 @@ pub enum Failure {
     LinkFailed(Diagnosis),
     /// All was agreed on, and this host could not set the connection up.
     SetUp,
+    /// The peer's buffer is not one that it has announced, or not any more: it takes its buffer back when its end of
+    /// the connection goes, and may say so over the link before its TCP does.
+    NoRmb,
 }
 
 /// What a machine was waiting for.
@@ -174,7 +177,7 @@ impl Failure {
     pub const fn errno(self) -> Errno {
         match self {
             Self::Damaged(_) | Self::Unexpected(_) | Self::PeerChanged => Errno::Protocol,
-            Self::Closed | Self::Reset => Errno::ConnectionReset,
+            Self::Closed | Self::Reset | Self::NoRmb => Errno::ConnectionReset,
             Self::TimedOut(_) => Errno::TimedOut,
             Self::LinkFailed(_) | Self::SetUp => Errno::ConnectionAborted,
         }
@@ -194,6 +197,7 @@ impl Failure {
             Self::TimedOut(Waiting::Link) => 9,
             Self::LinkFailed(_) => 10,
             Self::SetUp => 11,
+            Self::NoRmb => 12,
         }
     }
 
@@ -217,6 +221,9 @@ impl fmt::Display for Failure {
             Self::TimedOut(waiting) => write!(f, "timed out waiting for the {waiting}"),
             Self::LinkFailed(diagnosis) => write!(f, "link failed: {diagnosis}"),
             Self::SetUp => f.write_str("could not be set up"),
+            Self::NoRmb => {
+                f.write_str("the buffer that the peer names is not known, or not any more")
+            }
         }
     }
 }
