@@ -12,7 +12,7 @@ use core::net::IpAddr;
 use kapi::{
     genl::Changes,
     grow::Grow,
-    sock::{Sk, SockAddr}, //
+    sock::Sk, //
 };
 use kernel::{
     new_mutex,
@@ -107,11 +107,16 @@ impl Rules {
 
     /// May a connection with `peer` use SMC? `port` is the server's. `sk` is the socket that
     /// connects, or that listens.
-    pub(crate) fn allow(&self, sk: &Sk<SmcSocket>, side: Side, peer: &SockAddr, port: u16) -> bool {
+    pub(crate) fn allow(
+        &self,
+        sk: &Sk<SmcSocket>,
+        side: Side,
+        peer: Option<IpAddr>,
+        port: u16,
+    ) -> bool {
         if self.count.load(Relaxed) == 0 {
             return true;
         }
-        let peer = peer.ip();
         let list = self.list.lock();
         let rule = list.iter().find(|rule| rule.fits(sk, side, peer, port));
         rule.is_none_or(|rule| rule.allow)

@@ -7,9 +7,11 @@
 //! the order in which they were made, and no number comes back, so that reading can stop anywhere
 //! and go on after the last number that was seen.
 
+use core::net::Ipv6Addr;
+
 use kapi::{
     net::Net,
-    sock::{self, Family, Ids, Kind, Origin, Sk, SockAddr}, //
+    sock::{self, Family, Ids, Kind, Origin, Sk}, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{conn::Diag, group::Role, wire::Gid};
@@ -74,10 +76,10 @@ pub(crate) struct Snapshot {
     pub(crate) mode: Mode,
     /// Which directions are shut: bit 0 for receiving, bit 1 for sending.
     pub(crate) shutdown: u8,
-    /// Our address.
-    pub(crate) local: Option<SockAddr>,
-    /// The peer's address.
-    pub(crate) peer: Option<SockAddr>,
+    /// Our address, that of IPv4 in the form of IPv6, and port; none without a TCP socket.
+    pub(crate) local: Option<(Ipv6Addr, u16)>,
+    /// Those of the peer.
+    pub(crate) peer: Option<(Ipv6Addr, u16)>,
     /// Index of the interface that the socket is bound to, or 0.
     pub(crate) bound_dev_if: i32,
     /// Cookie, inode and owner.
@@ -114,8 +116,8 @@ impl Snapshot {
             },
             mode,
             shutdown,
-            local: tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()),
-            peer: tcp.as_ref().and_then(|tcp| tcp.peer_addr().ok()),
+            local: tcp.as_ref().map(|tcp| tcp.end(false)),
+            peer: tcp.as_ref().map(|tcp| tcp.end(true)),
             bound_dev_if: sk.bound_dev_if(),
             ids: sk.ids(),
             connection: ConnectionView::of(sk),

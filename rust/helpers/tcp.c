@@ -86,8 +86,8 @@ static const struct inet_connection_sock_af_ops *kapi_original(const struct inet
 
 /*
  * Whoever sends or repeats the SYN-ACK of a request looks at the saved SYN, and marks it, with this lock held and only
- * while the request has it. A connection that is made of the request takes the SYN along, and frees it whenever it
- * likes: it waits for the lock once before.
+ * while the request has it, of a listener that has its children made by us. A connection that is made of the request takes
+ * the SYN along, and frees it whenever it likes: it waits for the lock once before, or the end of its listener has.
  */
 static DEFINE_SPINLOCK(kapi_saved_syn_lock);
 
@@ -182,8 +182,10 @@ __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_
 	if (kapi_is_ours((uintptr_t)rcu_access_pointer(__sk_user_data(sk))))
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
-	/* After the callbacks: who makes a child without us inherits those. */
+	/* After the callbacks: who makes a child without us inherits those. With the lock: he does not wait for it. */
+	spin_lock_bh(&kapi_saved_syn_lock);
 	smp_store_release(&inet_csk(sk)->icsk_af_ops, kapi_original(inet_csk(sk)->icsk_af_ops));
+	spin_unlock_bh(&kapi_saved_syn_lock);
 }
 
 /* The data of a hooked sock; it stays what it is until the matching unlock. */
@@ -583,19 +585,23 @@ __rust_helper u16 rust_helper_tcp_own_port(const struct sock *sk)
 	return READ_ONCE(inet_sk(sk)->inet_num);
 }
 
-/* The peer's address in the form of IPv6; returns its port. */
-__rust_helper u16 rust_helper_tcp_peer(const struct sock *sk, u8 addr[16])
+/*
+ * An end of a connection: the port, and the address in the form of IPv6. Nothing is locked: a user may keep the lock for as
+ * long as he likes.
+ */
+__rust_helper u16 rust_helper_tcp_end(const struct sock *sk, bool peer, u8 addr[16])
 {
-	struct in6_addr peer;
+	const struct inet_sock *inet = inet_sk(sk);
+	struct in6_addr end;
 
 #if IS_ENABLED(CONFIG_IPV6)
-	if (sk->sk_family == AF_INET6)
-		peer = sk->sk_v6_daddr;
+	if (READ_ONCE(sk->sk_family) == AF_INET6)
+		end = data_race(*(peer ? &sk->sk_v6_daddr : &sk->sk_v6_rcv_saddr));
 	else
 #endif
-		ipv6_addr_set_v4mapped(READ_ONCE(inet_sk(sk)->inet_daddr), &peer);
-	memcpy(addr, &peer, sizeof(peer));
-	return ntohs(READ_ONCE(inet_sk(sk)->inet_dport));
+		ipv6_addr_set_v4mapped(READ_ONCE(*(peer ? &inet->inet_daddr : &inet->inet_rcv_saddr)), &end);
+	memcpy(addr, &end, sizeof(end));
+	return ntohs(READ_ONCE(*(peer ? &inet->inet_dport : &inet->inet_sport)));
 }
 
 /* A listener: connections that wait to be accepted, and requests which may become such. */
@@ -944,14 +950,30 @@ static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 	return len;
 }
 
+/* See kapi_saved_syn_lock, which is held: whether a request has its SYN, and a child would be made by us. */
+static bool kapi_keeps_syn(const struct request_sock *req)
+{
+	const struct sock *listener = req->rsk_listener;
+	const struct inet_connection_sock_af_ops *ops;
+
+	/* A request that is answered with a cookie is nobody else's. */
+	if (listener) {
+		ops = READ_ONCE(inet_csk(listener)->icsk_af_ops);
+		if (kapi_original(ops) == ops)
+			return false;
+	}
+	return READ_ONCE(req->saved_syn);
+}
+
 /* See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. */
 __rust_helper unsigned int rust_helper_tcp_request_syn_options(const struct request_sock *req,
 							       u8 *buf, u8 **place)
 {
-	unsigned int len;
+	unsigned int len = 0;
 
 	spin_lock_bh(&kapi_saved_syn_lock);
-	len = saved_syn_copy(READ_ONCE(req->saved_syn), buf, place);
+	if (kapi_keeps_syn(req))
+		len = saved_syn_copy(req->saved_syn, buf, place);
 	spin_unlock_bh(&kapi_saved_syn_lock);
 	return len;
 }
@@ -985,7 +1007,7 @@ __rust_helper bool rust_helper_tcp_write_saved_syn(const struct request_sock *re
 	bool done;
 
 	spin_lock_bh(&kapi_saved_syn_lock);
-	done = (!req || READ_ONCE(req->saved_syn)) && !memcmp(place, from, len);
+	done = (!req || kapi_keeps_syn(req)) && !memcmp(place, from, len);
 	if (done)
 		memcpy(place, to, len);
 	spin_unlock_bh(&kapi_saved_syn_lock);

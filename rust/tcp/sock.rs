@@ -111,10 +111,17 @@ impl TcpSock {
     /// The peer's address, that of IPv4 never in the form of IPv6, and its port; of a sock that
     /// connects or is connected.
     pub fn peer(&self) -> (IpAddr, u16) {
+        let (addr, port) = self.end(true);
+        (addr.to_canonical(), port)
+    }
+
+    /// An end of the connection as it is now, perhaps half of a new one; the address of IPv4 is in the form of IPv6.
+    /// Waits for nobody, unlike [`TcpSocket::name`](super::TcpSocket::name).
+    pub fn end(&self, is_peer: bool) -> (Ipv6Addr, u16) {
         let mut addr = [0; 16];
         // SAFETY: The sock exists; there is room for an address.
-        let port = unsafe { bindings::tcp_peer(self.as_ptr(), addr.as_mut_ptr()) };
-        (Ipv6Addr::from(addr).to_canonical(), port)
+        let port = unsafe { bindings::tcp_end(self.as_ptr(), is_peer, addr.as_mut_ptr()) };
+        (Ipv6Addr::from(addr), port)
     }
 
     /// A listener: how many connections wait to be accepted, and how many more are being made.

@@ -309,7 +309,6 @@ impl Connection {
         if cdc.prod_flags.blocked {
             self.group.ns.stats.rx().own_full();
         }
-        self.heard_on = Some(link);
         let before = self.core.received();
         let (rmb, start) = (self.element.rmb(), self.element.offset());
         let events = self.core.handle_cdc(link, cdc, |at| {
@@ -320,6 +319,10 @@ impl Connection {
                 .read(start.saturating_add(at as usize), &mut byte);
             byte[0]
         });
+        if !events.dropped {
+            // One that was overtaken says nothing of where the peer sends now.
+            self.heard_on = Some(link);
+        }
         if events.awaits {
             // Each failure has its time.
             self.overtaken_until = None;
@@ -334,7 +337,11 @@ impl Connection {
     fn failure(&self) -> Option<Error> {
         Some(match self.core.error()? {
             ConnError::TcpReset | ConnError::Reset if self.core.is_whole() => EPIPE,
-            ConnError::TcpReset => self.tcp_error.unwrap_or(ECONNRESET),
+            // That which TCP has behind a FIN is for a stream that has ended.
+            ConnError::TcpReset => self
+                .tcp_error
+                .filter(|error| *error != EPIPE)
+                .unwrap_or(ECONNRESET),
             ConnError::Aborted => ECONNABORTED,
             ConnError::TimedOut => ETIMEDOUT,
             ConnError::Reset | ConnError::ProtocolViolation(_) | ConnError::LinkFailed => {

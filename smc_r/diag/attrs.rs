@@ -2,7 +2,9 @@
 
 //! One socket as a message: the layouts of `include/uapi/linux/smc_diag.h`.
 
-use kapi::{diag::Writer, sock::SockAddr};
+use core::net::Ipv6Addr;
+
+use kapi::{diag::Writer, sock::Family};
 use kernel::prelude::*;
 use smc_proto::{cursor::Cursor, group::Role};
 
@@ -102,18 +104,18 @@ pub(super) fn put(message: &mut Writer<'_>, socket: &Snapshot, wanted: Wanted) -
 }
 
 /// The 16 bytes of an address: IPv4 is in the first word.
-fn address(addr: Option<SockAddr>) -> [u8; 16] {
-    match addr {
-        Some(SockAddr::V4 {
-            addr: [a, b, c, d], ..
-        }) => [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        Some(SockAddr::V6 { addr, .. }) => addr,
-        _ => [0; 16],
+fn address(family: Family, end: Option<(Ipv6Addr, u16)>) -> [u8; 16] {
+    let Some((addr, _)) = end else {
+        return [0; 16];
+    };
+    match (family, addr.octets()) {
+        (Family::Inet, [.., a, b, c, d]) => [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        (Family::Inet6, octets) => octets,
     }
 }
 
-fn port(addr: Option<SockAddr>) -> u16 {
-    addr.map_or(0, |addr| addr.port())
+fn port(end: Option<(Ipv6Addr, u16)>) -> u16 {
+    end.map_or(0, |(_, port)| port)
 }
 
 /// What is in front of the attributes. `uid`: the owner, as the reader knows him.
@@ -130,8 +132,8 @@ pub(super) fn header(socket: &Snapshot, uid: u32) -> [u8; MESSAGE_LEN] {
         .u8(0)
         .port(port(socket.local))
         .port(port(socket.peer))
-        .put(&address(socket.local))
-        .put(&address(socket.peer))
+        .put(&address(socket.kind.family, socket.local))
+        .put(&address(socket.kind.family, socket.peer))
         .put(&socket.bound_dev_if.to_ne_bytes())
         .u32(socket.ids.cookie as u32)
         .u32((socket.ids.cookie >> 32) as u32)

@@ -354,11 +354,24 @@ impl Handshake {
     /// Client: what it offers, or that it cannot.
     #[inline(never)]
     fn propose(&self, client: &mut Client, offered: &mut Offered) {
+        let proposal = if self.is_denied() {
+            Err(Diagnosis::CONFIGURATION)
+        } else {
+            path::proposal(&self.sk, &self.tcp, client.own(), offered)
+        };
         // Neither can be late: the machine is new.
-        let _ = match path::proposal(&self.sk, &self.tcp, client.own(), offered) {
+        let _ = match proposal {
             Ok(proposal) => client.propose(&proposal, now()),
             Err(reason) => client.decline(reason),
         };
+    }
+
+    /// Client: whether a rule denies SMC with this peer. The address that the program gave was looked at before; a BPF program of
+    /// its control group may have chosen another one. Sleeps.
+    fn is_denied(&self) -> bool {
+        let (peer, port) = self.tcp.peer();
+        let rules = &self.sk.ns.rules;
+        !rules.allow(&self.sk, Side::Client, Some(peer), port)
     }
 
     /// Whether both sides have sent the option. Any context, once TCP is connected.

@@ -328,7 +328,10 @@ impl Listener {
         };
         let refusal = match (inner.peer_addr(), inner.local_addr()) {
             (Ok(peer), Ok(own))
-                if !owner.ns.rules.allow(owner, Side::Server, &peer, own.port()) =>
+                if !owner
+                    .ns
+                    .rules
+                    .allow(owner, Side::Server, peer.ip(), own.port()) =>
             {
                 Some(Diagnosis::CONFIGURATION)
             }

@@ -140,7 +140,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
             port: Some(addr.port()),
         })
     };
-    let mut refusal = if !sk.ns.rules.allow(sk, Side::Client, addr, addr.port()) {
+    let mut refusal = if !sk.ns.rules.allow(sk, Side::Client, addr.ip(), addr.port()) {
         Some(Diagnosis::CONFIGURATION)
     } else if addr.ip().is_some_and(avoids) {
         Some(Diagnosis::REMEMBERED)

@@ -225,9 +225,14 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let len = message.len();
     let flags = message.flags();
     let mut timeo = sk.rcvtimeo(message.nonblock());
-    let target = sk.rcv_target(flags & msg::WAITALL != 0, len);
+    let all = flags & msg::WAITALL != 0;
+    let mut target = sk.rcv_target(all, len);
     conn::note_recv(sk, len);
     let peek = flags & msg::PEEK != 0;
+    if peek && !all {
+        // As for `poll`: more may never be there at once, and peeking makes no room.
+        target = target.min(conn::status(sk).capacity / 2);
+    }
     // Where peeking begins.
     let skip = sk.peek_off().filter(|_| peek).unwrap_or(0);
     let mut done = 0usize;

@@ -107,6 +107,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         };
     }
     let completion = completion(sk, message)?;
+    let asked = message.len();
     let mut done = 0usize;
     while !message.is_empty() {
         if done != 0 && sk.err() != 0 {
@@ -115,11 +116,9 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         }
         match piece(sk, message, urgent) {
             // The direction was shut while the data was copied.
-            Ok(Some(0)) if done != 0 => break,
-            Ok(Some(0)) => {
-                let error = sk.take_err().err().unwrap_or(EPIPE);
-                return broken(message, error);
-            }
+            Ok(Some(0)) | Err(_) if done != 0 => break,
+            Ok(Some(0)) => return nothing_sent(sk, message, asked, completion, EPIPE),
+            Err(error) => return nothing_sent(sk, message, asked, completion, error),
             Ok(Some(n)) => done = done.wrapping_add(n),
             // The ring is full.
             Ok(None) => {
@@ -133,15 +132,6 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
                     Err(error) => return Err(error),
                 }
             }
-            Err(_) if done != 0 => break,
-            Err(_) if is_first_unheard(sk) => {
-                refused(sk);
-                if let Some(completion) = completion {
-                    completion.copied();
-                }
-                return Ok(message.len());
-            }
-            Err(error) => return broken(message, error),
         }
     }
     sk.ns.stats.send_call(done);
@@ -153,6 +143,32 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         completion.copied();
     }
     Ok(done)
+}
+
+/// How a call ends of whose data, so many bytes, nothing was taken.
+#[cold]
+fn nothing_sent(
+    sk: &Sk<SmcSocket>,
+    message: &SendMsg<'_>,
+    asked: usize,
+    completion: Option<Completion>,
+    error: Error,
+) -> Result<usize> {
+    if error != EPIPE {
+        return Err(error);
+    }
+    // What came while the call looked, or copied, says why.
+    if let Err(error) = sk.take_err() {
+        return broken(message, error);
+    }
+    if !is_first_unheard(sk) {
+        return broken(message, EPIPE);
+    }
+    refused(sk);
+    if let Some(completion) = completion {
+        completion.copied();
+    }
+    Ok(asked)
 }
 
 /// Whether this is the first data for a peer that has closed.

@@ -6,6 +6,8 @@ import socket
 import struct
 import time
 
+from smcsock import read_exactly
+
 from . import raw
 from .connecting import limit
 from .harness import SIOCINQ, pattern
@@ -208,6 +210,15 @@ def low_mark(t):
     for value in 0, -1, 1 << 30, 1:
         t.do(f"set {value}", server.setsockopt, SOL, socket.SO_RCVLOWAT, value)
         t.note("is", min(server.getsockopt(SOL, socket.SO_RCVLOWAT), 100))
+
+
+def low_mark_above_the_room(t):
+    """More than may ever be there at once, and nothing is taken: half of the room is enough."""
+    client, server = t.pair()
+    t.do("set", server.setsockopt, SOL, socket.SO_RCVLOWAT, 100000)
+    t.soon(client.sendall, bytes(150000), after=0)
+    t.timed("peek", 0, 8, lambda: len(server.recv(200000, raw.PEEK)) >= 30000)
+    t.do("all of it", lambda: len(read_exactly(server, 150000)))
 
 
 def low_mark_wakes_poll(t):
@@ -449,7 +460,7 @@ def signals_in_reading_calls(t):
 SCRIPTS = [
     flags_of_reading, truncating_into_nothing, waiting_for_all, waiting_for_all_and_reset,
     peeking_for_all, without_data, what_the_message_says, bad_pointers_when_reading,
-    memory_that_ends_when_reading, read_only_memory, low_mark, low_mark_wakes_poll, peek_offset,
+    memory_that_ends_when_reading, read_only_memory, low_mark, low_mark_above_the_room, low_mark_wakes_poll, peek_offset,
     peek_offset_set_before, how_much_is_left, time_stamps, stamps_of_software,
     stamps_and_what_is_left, the_end, reset_with_data, reset_while_reading, two_readers,
     reader_and_closer, signals_in_reading_calls,

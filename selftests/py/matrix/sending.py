@@ -11,6 +11,8 @@ import struct
 import tempfile
 import time
 
+import suite
+import unanswered
 from smcsock import read_exactly
 
 from . import raw
@@ -208,6 +210,28 @@ def to_who_has_closed(t):
     t.do("third send", client.send, b"x", raw.NOSIGNAL)
     t.error_of("SO_ERROR", client)
     t.do("recv", client.recv, 1)
+
+
+def to_who_closes_meanwhile(t):
+    """The peer closes while the data is being read: it was taken, as it is from who sends a moment before."""
+    seen = t.catch(signal.SIGPIPE)
+    client, server = t.pair()
+    try:
+        def sends(address):
+            return raw.call("send", client.fileno(), raw.ctypes.c_void_p(address), raw.LONG(5), 0)
+
+        with unanswered.during(sends) as got:
+            server.close()
+            # TCP hears of it when the call is over.
+            t.has(client, 0x2000, 1)
+    except suite.Skipped as missing:
+        t.note("nothing", str(missing))
+        return
+    t.note("send", got)
+    t.poll("poll", client, 16)
+    t.note("signals", seen)
+    t.do("second send", client.send, b"x")
+    t.note("signals", seen)
 
 
 def to_who_has_reset(t):
@@ -566,7 +590,7 @@ def held_back(t):
 
 SCRIPTS = [
     nothing_at_all, scatter_and_gather, many_messages, more_and_records, to_an_address,
-    not_connected, after_shutdown, to_who_has_closed, to_who_has_reset, bad_pointers,
+    not_connected, after_shutdown, to_who_has_closed, to_who_closes_meanwhile, to_who_has_reset, bad_pointers,
     memory_that_ends, no_room, part_of_it, signals_in_other_calls, cut_off_while_sending, shut_while_sending,
     blocking_sends_all, queues, files_are_sent, splice_into, splice_from, zerocopy,
     control_messages, held_back,
