@@ -516,7 +516,6 @@ impl SendQueue {
         wr.key = region.remote_key();
         wr.access = (bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
             | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE) as c_int;
-        let old = self.registering.replace(region);
         let mut bad = ptr::null();
         // SAFETY: As in `post`; the region is kept by `registering` until the next registration,
         // before which this one completes, or until the queue pair is gone.
@@ -524,6 +523,8 @@ impl SendQueue {
             self.failed = true;
             return Err(PostError::Down);
         }
+        // The caller, who may sleep, has both now, should one be the last of its kind.
+        let old = self.registering.replace(region);
         self.credits = self.credits.saturating_sub(1);
         self.registration_pending = true;
         Ok(old)

@@ -202,11 +202,24 @@ pub(crate) struct Group {
     first_from: SetOnce<IpAddr>,
     /// Why no new connections are wanted, one bit for each [`Drain`]. Changed under the lock of `flow`.
     drained: Atomic<u32>,
-    /// Listeners have been told that the group is there.
+    /// What listeners have been told of the group, an [`Announced`].
     announced: Atomic<u32>,
     /// It has, or had, more than one link: one may fail, and its connections go on.
     several: Atomic<u32>,
     _counted: Counted,
+}
+
+/// What listeners have been told of a group. Its first contact and its end may be told by two at a time.
+#[derive(Clone, Copy)]
+enum Announced {
+    /// Nothing yet.
+    Not,
+    /// That it is there, just now: who tells that looks afterwards whether it is still so.
+    Telling,
+    /// That it is there.
+    There,
+    /// Nothing more, or are about to be told that it is no more.
+    Over,
 }
 
 /// Who has no new connections wanted. Each takes back only what is its own.
@@ -358,7 +371,7 @@ impl Group {
                 choices: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
-                announced: Atomic::new(0),
+                announced: Atomic::new(Announced::Not as u32),
                 several: Atomic::new(0),
                 _counted: counted,
             }),
@@ -597,7 +610,7 @@ impl Group {
 
     /// Listeners have been told of it.
     fn is_announced(&self) -> bool {
-        self.announced.load(Relaxed) != 0
+        self.announced.load(Relaxed) == Announced::There as u32
     }
 
     /// There is, or was, more than one link.

@@ -18,7 +18,7 @@ use smc_proto::{
     timer::Time, //
 };
 
-use super::{making::Task, Drain, Group, Known};
+use super::{making::Task, Announced, Drain, Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
@@ -274,18 +274,41 @@ impl Group {
     fn first_contact_over(self: &Arc<Self>, result: LinkResult) {
         // It may have been given up in the meantime.
         if matches!(result, LinkResult::Up) && self.is_usable() {
-            self.announced.store(1, Relaxed);
-            events::group_added(self);
-            let flow = |link: &Link| self.flow.lock().flow.is_link_up(link.place);
-            self.links()
-                .filter(|link| flow(link) && link.announce(true))
-                .for_each(|link| events::link_up(self, &link));
+            self.tell_of_first_contact();
         }
         let first = self.waiters.lock().first.take();
         if let Some(handshake) = first {
             handshake.link_decided(result);
         }
         self.wake_waiters();
+    }
+
+    fn tell_of_first_contact(&self) {
+        if !self.announce(Announced::Not, Announced::Telling) {
+            return;
+        }
+        events::group_added(self);
+        let flow = |link: &Link| self.flow.lock().flow.is_link_up(link.place);
+        self.links()
+            .filter(|link| flow(link) && link.announce(true))
+            .for_each(|link| events::link_up(self, &link));
+        // Or its end has come meanwhile, and has left the rest to us.
+        if !self.announce(Announced::Telling, Announced::There) {
+            self.tell_of_end();
+        }
+    }
+
+    /// Notes what listeners are told; false if it is not `from` any more.
+    fn announce(&self, from: Announced, to: Announced) -> bool {
+        let (from, to) = (from as u32, to as u32);
+        self.announced.cmpxchg(from, to, Relaxed).is_ok()
+    }
+
+    fn tell_of_end(&self) {
+        self.links()
+            .filter(|link| link.announce(false))
+            .for_each(|link| events::link_down(self, &link));
+        events::group_removed(self);
     }
 
     fn log_down(&self, reason: DownReason) {
@@ -301,11 +324,8 @@ impl Group {
     /// Nobody finds the group any more, and its connections end. Process context.
     fn retire(self: &Arc<Self>) {
         self.ns.shared.groups.remove(self);
-        if self.announced.xchg(0, Relaxed) != 0 {
-            self.links()
-                .filter(|link| link.announce(false))
-                .for_each(|link| events::link_down(self, &link));
-            events::group_removed(self);
+        if self.announced.xchg(Announced::Over as u32, Relaxed) == Announced::There as u32 {
+            self.tell_of_end();
         }
         self.pools.lock().refuse_pending();
         self.for_each_connection(|sk| conn::link_failed(sk));

@@ -113,7 +113,7 @@ impl Handshake {
         let way = way.or_else(|| group.is_over().then(last));
         let Some((link, address, rkey)) = way else {
             group.release_claim(place);
-            return Err(ECONNRESET);
+            return Err(ECONNABORTED);
         };
         let (Some(token), Some(element), Some(ring)) =
             (draft.token.take(), draft.element.take(), draft.ring.take())

@@ -21,7 +21,8 @@
 use super::{
     links::Wish,
     Event,
-    Flow, //
+    Flow,
+    LAST_EVENTS, //
 };
 use crate::{
     group::LinkIx,
@@ -219,7 +220,8 @@ impl Flow {
         }
         // It may have changed.
         let is_over = self.rest.is_some_and(|rest| rest.free_at <= now);
-        if is_over && self.events.room() != 0 {
+        // With less room it would be dropped.
+        if is_over && self.events.room() > LAST_EVENTS {
             self.rest = None;
             self.event(Event::Resume);
         }
