@@ -35,6 +35,10 @@ const MAX_ENTRIES: usize = 4096;
 const MAX_DEPTH: usize = 8;
 const MAX_LOWERS: usize = 16;
 
+/// How many are looked at for one interface. Users stack theirs at will, in a namespace of their own, and the number of ways
+/// down grows with each level.
+const MAX_LOOKS: usize = 64;
+
 /// A PNET ID: capital letters and digits, padded with zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PnetId([u8; ID_LEN]);
@@ -180,10 +184,12 @@ impl Table {
 
 /// The ID of an interface: its own, or that of what is below it. Sleeps.
 pub(crate) fn of_interface(dev: &NetDevice) -> Option<PnetId> {
-    below(dev, MAX_DEPTH)
+    let mut looks = MAX_LOOKS;
+    below(dev, MAX_DEPTH, &mut looks)
 }
 
-fn below(dev: &NetDevice, depth: usize) -> Option<PnetId> {
+fn below(dev: &NetDevice, depth: usize, looks: &mut usize) -> Option<PnetId> {
+    *looks = looks.checked_sub(1)?;
     let own = dev
         .net()
         .and_then(|net| netns::of(&net).ok())
@@ -196,7 +202,7 @@ fn below(dev: &NetDevice, depth: usize) -> Option<PnetId> {
         return own;
     }
     dev.lowers::<MAX_LOWERS>()
-        .find_map(|lower| below(&lower, depth.saturating_sub(1)))
+        .find_map(|lower| below(&lower, depth.saturating_sub(1), looks))
 }
 
 /// The ID of a port, and whether an entry says so: otherwise it is that of its network device.
