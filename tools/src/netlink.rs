@@ -22,12 +22,17 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 const HEADER_LEN: usize = 16;
 
 const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_NEWFAMILY: u8 = 1;
+const CTRL_CMD_DELFAMILY: u8 = 2;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
 const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
 const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
+/// Where families come and go.
+const CTRL_FAMILY: &str = "nlctrl";
+const CTRL_GROUP: &str = "notify";
 
 /// The kernel answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,8 +87,8 @@ impl fmt::Display for Error {
 /// One message of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A message of the family asked.
-    Data(&'a [u8]),
+    /// A message: of which kind, and what it says.
+    Data(u16, &'a [u8]),
     /// The request is through, with an error number or zero.
     End(i32, Option<String>),
 }
@@ -110,7 +115,7 @@ pub fn parse<'a>(
             match message.message_type() {
                 NLMSG_ERROR => events.push(end(payload, message.flags(), true)?),
                 NLMSG_DONE => events.push(end(payload, message.flags(), false)?),
-                kind if kind >= NLMSG_MIN_TYPE => events.push(Event::Data(payload)),
+                kind if kind >= NLMSG_MIN_TYPE => events.push(Event::Data(kind, payload)),
                 _ => {}
             }
         }
@@ -268,6 +273,19 @@ pub enum Notice {
     Message(Message),
     /// Messages were lost, since they came faster than they were read.
     Lost,
+    /// The module is no more. What one says that is loaded again is heard as well.
+    Unloaded,
+}
+
+/// What the kernel says about a family, if the message is about that: whether it has it from now on.
+fn is_there_now(message: &Message, family: &str) -> Result<Option<bool>, Malformed> {
+    let attrs = crate::attr::Attrs::parse(&message.attributes)?;
+    let is_it = attrs.text(CTRL_ATTR_FAMILY_NAME).as_deref() == Some(family);
+    Ok(match message.command {
+        CTRL_CMD_NEWFAMILY if is_it => Some(true),
+        CTRL_CMD_DELFAMILY if is_it => Some(false),
+        _ => None,
+    })
 }
 
 /// The way that packets to an address take.
@@ -474,6 +492,13 @@ impl Connection {
         }
     }
 
+    /// Hears what comes to a multicast group from now on.
+    fn join(&mut self, group: u32) -> Result<(), Error> {
+        self.socket
+            .add_membership(group)
+            .map_err(|error| Error::System("netlink membership", error))
+    }
+
     /// Sends a request and gives its answer to `on_data`, until the end of it.
     fn transact(
         &mut self,
@@ -494,7 +519,7 @@ impl Connection {
                 .map_err(|error| Error::System("netlink receive", error))?;
             for event in parse(&datagram, self.sequence, &mut interrupted)? {
                 match event {
-                    Event::Data(payload) => on_data(payload)?,
+                    Event::Data(_, payload) => on_data(payload)?,
                     Event::End(0, _) => return Ok(interrupted),
                     Event::End(errno, message) => return Err(Error::Kernel(errno, message)),
                 }
@@ -589,6 +614,21 @@ impl Kernel {
         }
         Err(Malformed(format!("{family} has no group {group}")).into())
     }
+
+    /// Has what comes to a group of a family heard that has just come.
+    fn join_again(
+        &mut self,
+        connection: &mut Connection,
+        family: &'static str,
+        group: &str,
+    ) -> Result<(), Error> {
+        match self.group(family, group) {
+            Ok(number) => connection.join(number),
+            // And has gone again, of which is told next.
+            Err(Error::NoFamily(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Source for Kernel {
@@ -634,13 +674,11 @@ impl Source for Kernel {
         group: &'static str,
         on_event: &mut dyn FnMut(Notice) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let number = self.group(family, group)?;
-        let connection = Connection::new(NETLINK_GENERIC)?;
+        let mut connection = Connection::new(NETLINK_GENERIC)?;
         let system = |call| move |error| Error::System(call, error);
-        connection
-            .socket
-            .add_membership(number)
-            .map_err(system("netlink membership"))?;
+        // First: of a family that goes while it is looked for, the end is heard.
+        connection.join(self.group(CTRL_FAMILY, CTRL_GROUP)?)?;
+        connection.join(self.group(family, group)?)?;
         SockRef::from(&connection.socket)
             .set_read_timeout(None)
             .map_err(system("netlink option"))?;
@@ -656,10 +694,24 @@ impl Source for Kernel {
             };
             // Nobody asked for what comes to a group, so it has no sequence number.
             for event in parse(&datagram, 0, &mut false)? {
-                if let Event::Data(payload) = event {
-                    if on_event(Notice::Message(Message::parse(payload)?)).is_break() {
-                        return Ok(());
+                let Event::Data(kind, payload) = event else {
+                    continue;
+                };
+                let message = Message::parse(payload)?;
+                let notice = if kind != GENL_ID_CTRL {
+                    Notice::Message(message)
+                } else {
+                    match is_there_now(&message, family)? {
+                        None => continue,
+                        Some(false) => Notice::Unloaded,
+                        Some(true) => {
+                            self.join_again(&mut connection, family, group)?;
+                            continue;
+                        }
                     }
+                };
+                if on_event(notice).is_break() {
+                    return Ok(());
                 }
             }
         }
@@ -737,8 +789,8 @@ mod tests {
         ]
         .concat();
         let want = vec![
-            Event::Data(&[1, 2, 3]),
-            Event::Data(&[]),
+            Event::Data(20, &[1, 2, 3]),
+            Event::Data(20, &[]),
             Event::End(0, None),
         ];
         assert_eq!(events(&datagram), Ok(want));

@@ -229,6 +229,7 @@ pub(super) fn run_events(
     source.events(OWN_FAMILY, OWN_EVENTS, &mut |notice| {
         let event = match &notice {
             Notice::Lost => Ok(Some(Event::Lost)),
+            Notice::Unloaded => Ok(Some(Event::Unloaded)),
             Notice::Message(message) => Event::decode(message),
         };
         outcome = match event {

@@ -252,7 +252,8 @@ impl PeerFallback {
 
     /// The peers that the module remembers, the latest last.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        list(source, OWN_FAMILY, own::FALLBACK_GET, Self::decode)
+        let all = list(source, OWN_FAMILY, own::FALLBACK_GET, Self::decode)?;
+        Ok(latest(all, |peer| (peer.address, peer.side)))
     }
 }
 
@@ -291,7 +292,8 @@ impl FailedPeer {
 
     /// The peers that the module remembers, the latest last.
     pub fn read_all(source: &mut dyn Source) -> Result<Vec<Self>, Error> {
-        list(source, OWN_FAMILY, own::PEER_GET, Self::decode)
+        let all = list(source, OWN_FAMILY, own::PEER_GET, Self::decode)?;
+        Ok(latest(all, |peer| (peer.address, peer.side, peer.port)))
     }
 
     /// Whether it is about connections to a port, or about all if none is given.
@@ -303,6 +305,16 @@ impl FailedPeer {
     pub fn seconds_left(&self) -> Option<u64> {
         (self.left_ms != 0).then(|| self.left_ms.div_ceil(1000))
     }
+}
+
+/// The last item of each key: one that changes while it is being listed is told again, behind the others.
+fn latest<T, K: PartialEq>(items: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut latest: Vec<T> = Vec::with_capacity(items.len());
+    for item in items {
+        latest.retain(|other| key(other) != key(&item));
+        latest.push(item);
+    }
+    latest
 }
 
 /// A list of the module's own family. Empty where the module is another one, or older.
@@ -522,6 +534,8 @@ pub enum Event {
     Fallback(FallbackEvent),
     /// Events were lost, since they came faster than they were read.
     Lost,
+    /// The module is no more.
+    Unloaded,
 }
 
 /// What happened to a link.
@@ -634,6 +648,9 @@ impl fmt::Display for Event {
                 }
             }
             Event::Lost => f.write_str("lost          events came faster than they were read"),
+            Event::Unloaded => {
+                f.write_str("unloaded      events follow when the module is loaded again")
+            }
         }
     }
 }
@@ -641,6 +658,13 @@ impl fmt::Display for Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_told_again_counts_once() {
+        let told = vec![("a", 1), ("b", 1), ("a", 2), ("c", 1), ("a", 3)];
+        let want = vec![("b", 1), ("c", 1), ("a", 3)];
+        assert_eq!(latest(told, |item| item.0), want);
+    }
 
     #[test]
     fn prefixes() {
