@@ -145,10 +145,13 @@ __rust_helper bool rust_helper_tcp_is_owned(const struct sock *sk)
 	return READ_ONCE(sk->sk_lock.owned);
 }
 
-/* For whoever gives up a sock: a thread of the kernel does not wait for its peer. What was sent goes out all the same. */
-__rust_helper void rust_helper_tcp_linger_not(struct sock *sk)
+/*
+ * For whoever gives up a sock: he waits for the peer if SO_LINGER and he say so, and a thread of the kernel never. What was
+ * sent goes out all the same.
+ */
+__rust_helper void rust_helper_tcp_linger(struct sock *sk, bool waits)
 {
-	if (!(current->flags & PF_KTHREAD))
+	if (waits && !(current->flags & PF_KTHREAD))
 		return;
 	lock_sock(sk);
 	if (sk->sk_lingertime)

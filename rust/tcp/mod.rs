@@ -45,6 +45,7 @@ use core::ptr::{
     NonNull, //
 };
 use core::sync::atomic::{
+    AtomicBool,
     AtomicPtr,
     AtomicU32,
     Ordering, //
@@ -52,6 +53,7 @@ use core::sync::atomic::{
 use events::Owner;
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use kernel::types::Opaque;
 use option::OptionState;
 
@@ -125,6 +127,8 @@ struct Inner {
     saved: bindings::kapi_sk_events,
     /// How often it was about to listen; written with the sock locked.
     listens: AtomicU32,
+    /// Whoever gives it up may wait, if `SO_LINGER` says so.
+    lingers: AtomicBool,
     #[pin]
     option: OptionState,
 }
@@ -187,8 +191,9 @@ unsafe fn release(inner: NonNull<Inner>) {
     // SAFETY: By the requirements of this function, ours alone but for callbacks.
     let inner = unsafe { Pin::new_unchecked(KBox::from_raw(inner.as_ptr())) };
     inner.unhook();
+    let lingers = inner.lingers.load(Ordering::Relaxed);
     // SAFETY: The socket is ours, and nothing leads from it to `inner` any more.
-    unsafe { give_up(inner.sock) };
+    unsafe { give_up(inner.sock, lingers) };
 }
 
 /// Closes a TCP socket that belongs to nobody.
@@ -196,10 +201,10 @@ unsafe fn release(inner: NonNull<Inner>) {
 /// # Safety
 ///
 /// It is the caller's alone, and not hooked. Process context.
-unsafe fn give_up(sock: NonNull<bindings::socket>) {
+unsafe fn give_up(sock: NonNull<bindings::socket>, lingers: bool) {
     // SAFETY: The socket exists until it is released, and its sock with it.
     unsafe {
-        bindings::tcp_linger_not((*sock.as_ptr()).sk.cast());
+        bindings::tcp_linger((*sock.as_ptr()).sk.cast(), lingers);
         bindings::sock_release(sock.as_ptr());
     }
 }
@@ -214,9 +219,8 @@ unsafe extern "C" fn release_work(work: *mut bindings::work_struct) {
 
 /// A TCP socket of the kernel.
 ///
-/// Dropping it closes the connection in an orderly way: what was sent is still delivered; with
-/// `SO_LINGER` taken from the socket above, dropping in a system call may wait as `close(2)`
-/// does. It may be dropped in any context but hard interrupts.
+/// Dropping it closes the connection in an orderly way, without waiting: what was sent is still
+/// delivered. It may be dropped in any context but hard interrupts.
 ///
 /// Methods sleep for the socket's lock, none waits for the peer, unless it says otherwise.
 ///
@@ -253,13 +257,21 @@ impl TcpSocket {
         unsafe { Self::adopt(sock) }
     }
 
+    /// Drops it for a program that closes: may wait as `close(2)` does, with `SO_LINGER` taken from the socket above. If
+    /// others look at it at this very moment, nobody waits: it is not theirs. Process context.
+    pub fn close(this: Arc<Self>) {
+        if let Some(last) = Arc::into_unique_or_drop(this) {
+            last.inner().lingers.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// # Safety
     ///
     /// `sock` is a TCP socket which nobody else uses.
     unsafe fn adopt(sock: NonNull<bindings::socket>) -> Result<Self> {
         if REAPER.load(Ordering::Acquire).is_null() {
             // SAFETY: As this function demands.
-            unsafe { give_up(sock) };
+            unsafe { give_up(sock, false) };
             return Err(ENODEV);
         }
         let inner = KBox::pin_init(
@@ -279,6 +291,7 @@ impl TcpSocket {
                 owner: UnsafeCell::new(None),
                 saved: pin_init::zeroed(),
                 listens: AtomicU32::new(0),
+                lingers: AtomicBool::new(false),
                 option <- OptionState::new(),
             }),
             GFP_KERNEL,
@@ -287,7 +300,7 @@ impl TcpSocket {
             Ok(inner) => inner,
             Err(e) => {
                 // SAFETY: As this function demands.
-                unsafe { give_up(sock) };
+                unsafe { give_up(sock, false) };
                 return Err(e);
             }
         };
@@ -306,7 +319,7 @@ impl TcpSocket {
             // SAFETY: The box from above, which the sock has not got.
             drop(unsafe { KBox::from_raw(inner) });
             // SAFETY: As this function demands.
-            unsafe { give_up(sock) };
+            unsafe { give_up(sock, false) };
             return Err(EBUSY);
         }
         // INVARIANT: A leaked box, nobody else's.

@@ -217,6 +217,7 @@ fn end(sk: &Sk<SmcSocket>) -> Orphans {
         tcp.detach();
         // Others may look at it at this very moment.
         tcp.vacate();
+        TcpSocket::close(tcp);
     }
     orphans
 }
