@@ -3,23 +3,24 @@
 #ifndef KAPI_HELPERS_H
 #define KAPI_HELPERS_H
 
-#include <linux/list.h>
+#include <linux/rbtree.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
 struct sock;
 
-/* All socks of a family, oldest first. */
+/* All socks of a family: those of each namespace side by side, oldest first. */
 struct kapi_sk_list {
 	spinlock_t lock;
-	struct list_head head;
+	struct rb_root root;
 	u64 seq;
 };
 
 /* A sock in such a list, from its creation to its destruction. */
 struct kapi_sk_link {
-	struct list_head node;
+	struct rb_node node;
 	struct sock *sk;
+	const struct net *net;
 	u64 seq;
 };
 

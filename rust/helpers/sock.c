@@ -569,9 +569,21 @@ __rust_helper bool rust_helper_may_sleep(void)
 __rust_helper void rust_helper_sk_list_init(struct kapi_sk_list *list)
 {
 	spin_lock_init(&list->lock);
-	INIT_LIST_HEAD(&list->head);
+	list->root = RB_ROOT;
 	/* Above all numbers there were when the module was loaded before. */
 	list->seq = ktime_get_ns();
+}
+
+static bool kapi_sk_is_behind(const struct kapi_sk_link *link, const struct net *net, u64 seq)
+{
+	return link->net == net ? link->seq > seq : link->net > net;
+}
+
+static bool kapi_sk_before(struct rb_node *node, const struct rb_node *other)
+{
+	const struct kapi_sk_link *link = rb_entry(node, struct kapi_sk_link, node);
+
+	return kapi_sk_is_behind(rb_entry(other, struct kapi_sk_link, node), link->net, link->seq);
 }
 
 /* A new sock, which is in the list until its destructor takes it out; the link lives as long. No reference is taken. */
@@ -579,9 +591,10 @@ __rust_helper void rust_helper_sk_list_add(struct kapi_sk_list *list, struct kap
 					   struct sock *sk)
 {
 	link->sk = sk;
+	link->net = sock_net(sk);
 	spin_lock_bh(&list->lock);
 	link->seq = ++list->seq;
-	list_add_tail(&link->node, &list->head);
+	rb_add(&link->node, &list->root, kapi_sk_before);
 	spin_unlock_bh(&list->lock);
 }
 
@@ -589,29 +602,33 @@ __rust_helper void rust_helper_sk_list_add(struct kapi_sk_list *list, struct kap
 __rust_helper void rust_helper_sk_list_del(struct kapi_sk_list *list, struct kapi_sk_link *link)
 {
 	spin_lock_bh(&list->lock);
-	list_del(&link->node);
+	rb_erase(&link->node, &list->root);
 	spin_unlock_bh(&list->lock);
 }
 
-/*
- * The first sock of a namespace behind `prev`, or with a number above `seq` if there is no `prev`;
- * with a reference. The caller has one on `prev`, which keeps it in the list.
- */
-__rust_helper struct sock *rust_helper_sk_list_next(struct kapi_sk_list *list,
-						    struct kapi_sk_link *prev, u64 seq,
-						    const struct net *net)
+/* The first sock of a namespace with a number above `seq`, with a reference. */
+__rust_helper struct sock *rust_helper_sk_list_next(struct kapi_sk_list *list, u64 seq, const struct net *net)
 {
-	struct kapi_sk_link *it;
+	struct rb_node *node, *first = NULL;
 	struct sock *found = NULL;
+	struct kapi_sk_link *it;
 
 	spin_lock_bh(&list->lock);
-	it = prev ? prev : list_entry(&list->head, struct kapi_sk_link, node);
-	list_for_each_entry_continue(it, &list->head, node) {
-		if (it->seq > seq && net_eq(sock_net(it->sk), net) &&
-		    refcount_inc_not_zero(&it->sk->sk_refcnt)) {
-			found = it->sk;
-			break;
+	for (node = list->root.rb_node; node;) {
+		if (kapi_sk_is_behind(rb_entry(node, struct kapi_sk_link, node), net, seq)) {
+			first = node;
+			node = node->rb_left;
+		} else {
+			node = node->rb_right;
 		}
+	}
+	/* Those which are going are few. */
+	for (node = first; node && !found; node = rb_next(node)) {
+		it = rb_entry(node, struct kapi_sk_link, node);
+		if (it->net != net)
+			break;
+		if (refcount_inc_not_zero(&it->sk->sk_refcnt))
+			found = it->sk;
 	}
 	spin_unlock_bh(&list->lock);
 	return found;

@@ -454,25 +454,19 @@ pub fn for_each<T: Socket>(net: &Net, after: u64, mut f: impl FnMut(&ARef<Sk<T>>
     if tables.socket != TypeId::of::<T>() {
         return;
     }
-    let mut last: Option<ARef<Sk<T>>> = None;
+    let mut number = after;
     loop {
-        let prev = match &last {
-            Some(sk) => sk.extra().link.get(),
-            None => ptr::null_mut(),
-        };
-        // SAFETY: The list exists while the family is registered; the reference we have on the
-        // previous sock keeps it in the list.
-        let next = unsafe { bindings::sk_list_next(tables.list.get(), prev, after, net.as_ptr()) };
+        // SAFETY: The list exists while the family is registered.
+        let next = unsafe { bindings::sk_list_next(tables.list.get(), number, net.as_ptr()) };
         let Some(next) = NonNull::new(next) else {
             return;
         };
         // SAFETY: A sock of the family, with a reference for us.
         let next = unsafe { ARef::from_raw(next.cast::<Sk<T>>()) };
         // SAFETY: Written once, before the sock was put into the list.
-        let number = unsafe { (*next.extra().link.get()).seq };
+        number = unsafe { (*next.extra().link.get()).seq };
         if !f(&next, number) {
             return;
         }
-        last = Some(next);
     }
 }
