@@ -78,7 +78,7 @@ pub(crate) struct Snapshot {
     pub(crate) shutdown: u8,
     /// Our address, that of IPv4 in the form of IPv6, and port; none without a TCP socket.
     pub(crate) local: Option<(Ipv6Addr, u16)>,
-    /// Those of the peer.
+    /// Those of the peer; none without one.
     pub(crate) peer: Option<(Ipv6Addr, u16)>,
     /// Index of the interface that the socket is bound to, or 0.
     pub(crate) bound_dev_if: i32,
@@ -117,7 +117,11 @@ impl Snapshot {
             mode,
             shutdown,
             local: tcp.as_ref().map(|tcp| tcp.end(false)),
-            peer: tcp.as_ref().map(|tcp| tcp.end(true)),
+            // What is not connected any more has still the address.
+            peer: tcp
+                .as_ref()
+                .map(|tcp| tcp.end(true))
+                .filter(|end| end.1 != 0),
             bound_dev_if: sk.bound_dev_if(),
             ids: sk.ids(),
             connection: ConnectionView::of(sk),

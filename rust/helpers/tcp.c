@@ -87,7 +87,8 @@ static const struct inet_connection_sock_af_ops *kapi_original(const struct inet
 /*
  * Whoever sends or repeats the SYN-ACK of a request looks at the saved SYN, and marks it, with this lock held and only
  * while the request has it, of a listener that has its children made by us. A connection that is made of the request takes
- * the SYN along, and frees it whenever it likes: it waits for the lock once before, or the end of its listener has.
+ * the SYN along, and frees it whenever it likes: it waits for the lock once before, or the end of its listener has. (Not if the kernel
+ * gives the request to a listener of somebody else at that end, and its ACK is there within the same microsecond.)
  */
 static DEFINE_SPINLOCK(kapi_saved_syn_lock);
 
@@ -589,8 +590,8 @@ __rust_helper u16 rust_helper_tcp_own_port(const struct sock *sk)
 }
 
 /*
- * An end of a connection: the port, and the address in the form of IPv6. Nothing is locked: a user may keep the lock for as
- * long as he likes.
+ * An end of a connection: the port, and the address in the form of IPv6; for a peer without a port, whatever was there before.
+ * Nothing is locked: a user may keep the lock for as long as he likes.
  */
 __rust_helper u16 rust_helper_tcp_end(const struct sock *sk, bool peer, u8 addr[16])
 {
@@ -953,8 +954,8 @@ static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 	return len;
 }
 
-/* See kapi_saved_syn_lock, which is held: whether a request has its SYN, and a child would be made by us. */
-static bool kapi_keeps_syn(const struct request_sock *req)
+/* See kapi_saved_syn_lock, which is held: the SYN of a request, if it has it, and a child would be made by us. */
+static struct saved_syn *kapi_syn_of(const struct request_sock *req)
 {
 	const struct sock *listener = req->rsk_listener;
 	const struct inet_connection_sock_af_ops *ops;
@@ -963,7 +964,7 @@ static bool kapi_keeps_syn(const struct request_sock *req)
 	if (listener) {
 		ops = READ_ONCE(inet_csk(listener)->icsk_af_ops);
 		if (kapi_original(ops) == ops)
-			return false;
+			return NULL;
 	}
 	return READ_ONCE(req->saved_syn);
 }
@@ -972,11 +973,10 @@ static bool kapi_keeps_syn(const struct request_sock *req)
 __rust_helper unsigned int rust_helper_tcp_request_syn_options(const struct request_sock *req,
 							       u8 *buf, u8 **place)
 {
-	unsigned int len = 0;
+	unsigned int len;
 
 	spin_lock_bh(&kapi_saved_syn_lock);
-	if (kapi_keeps_syn(req))
-		len = saved_syn_copy(req->saved_syn, buf, place);
+	len = saved_syn_copy(kapi_syn_of(req), buf, place);
 	spin_unlock_bh(&kapi_saved_syn_lock);
 	return len;
 }
@@ -1010,7 +1010,7 @@ __rust_helper bool rust_helper_tcp_write_saved_syn(const struct request_sock *re
 	bool done;
 
 	spin_lock_bh(&kapi_saved_syn_lock);
-	done = (!req || kapi_keeps_syn(req)) && !memcmp(place, from, len);
+	done = (!req || kapi_syn_of(req)) && !memcmp(place, from, len);
 	if (done)
 		memcpy(place, to, len);
 	spin_unlock_bh(&kapi_saved_syn_lock);

@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -19,7 +20,7 @@ USERFAULTFD, UFFDIO_API, UFFDIO_REGISTER, UFFDIO_ZEROPAGE = 323, 0xc018aa3f, 0xc
 @contextlib.contextmanager
 def during(call):
     """What happens while `call(address)` waits for a page which nobody has yet; in the end it is there. Gives the list of
-    what the call returns then."""
+    what the call returns then, or the name of its error."""
     libc = ctypes.CDLL(None, use_errno=True)
     told = libc.syscall(USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
     if told < 0:
@@ -30,7 +31,14 @@ def during(call):
     fcntl.ioctl(told, UFFDIO_API, struct.pack("=3Q", 0xAA, 0, 0))
     fcntl.ioctl(told, UFFDIO_REGISTER, struct.pack("=4Q", address, mmap.PAGESIZE, 1, 0))
     got = []
-    caller = threading.Thread(target=lambda: got.append(call(address)), daemon=True)
+
+    def calls():
+        try:
+            got.append(call(address))
+        except OSError as error:
+            got.append(errno.errorcode[error.errno])
+
+    caller = threading.Thread(target=calls, daemon=True)
     caller.start()
     try:
         assert select.select([told], [], [], 20)[0], "nobody reads the memory"

@@ -288,13 +288,18 @@ impl Group {
             return;
         }
         events::group_added(self);
+        // They may have left it when they are told to be down.
+        let mut links = self.links();
+        let links: [_; MAX_LINKS] = core::array::from_fn(|_| links.next());
         let flow = |link: &Link| self.flow.lock().flow.is_link_up(link.place);
-        self.links()
+        links
+            .iter()
+            .flatten()
             .filter(|link| flow(link) && link.announce(true))
-            .for_each(|link| events::link_up(self, &link));
+            .for_each(|link| events::link_up(self, link));
         // Or its end has come meanwhile, and has left the rest to us.
         if !self.announce(Announced::Telling, Announced::There) {
-            self.tell_of_end();
+            self.tell_of_end(links.into_iter().flatten());
         }
     }
 
@@ -304,8 +309,8 @@ impl Group {
         self.announced.cmpxchg(from, to, Relaxed).is_ok()
     }
 
-    fn tell_of_end(&self) {
-        self.links()
+    fn tell_of_end(&self, links: impl Iterator<Item = Arc<Link>>) {
+        links
             .filter(|link| link.announce(false))
             .for_each(|link| events::link_down(self, &link));
         events::group_removed(self);
@@ -325,7 +330,7 @@ impl Group {
     fn retire(self: &Arc<Self>) {
         self.ns.shared.groups.remove(self);
         if self.announced.xchg(Announced::Over as u32, Relaxed) == Announced::There as u32 {
-            self.tell_of_end();
+            self.tell_of_end(self.links());
         }
         self.pools.lock().refuse_pending();
         self.for_each_connection(|sk| conn::link_failed(sk));

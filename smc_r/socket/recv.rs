@@ -229,12 +229,13 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let mut target = sk.rcv_target(all, len);
     conn::note_recv(sk, len);
     let peek = flags & msg::PEEK != 0;
-    if peek && !all {
-        // As for `poll`: more may never be there at once, and peeking makes no room.
-        target = target.min(conn::status(sk).capacity / 2);
-    }
     // Where peeking begins.
     let skip = sk.peek_off().filter(|_| peek).unwrap_or(0);
+    if peek && !all {
+        // As for `poll`: more may never be there at once, and peeking makes no room.
+        let most = (conn::status(sk).capacity / 2).saturating_sub(skip);
+        target = target.min(most.max(1));
+    }
     let mut done = 0usize;
     if len == 0 {
         await_any(&mut lock, &mut timeo, skip)?;

@@ -685,6 +685,8 @@ impl Source for Kernel {
         loop {
             let datagram = match connection.receive() {
                 Err(error) if error.raw_os_error() == Some(crate::sys::ENOBUFS) => {
+                    // Perhaps that the module is there again.
+                    self.join_again(&mut connection, family, group)?;
                     if on_event(Notice::Lost).is_break() {
                         return Ok(());
                     }

@@ -236,12 +236,13 @@ def to_who_closes_meanwhile(t):
 
 def to_who_has_reset(t):
     seen = t.catch(signal.SIGPIPE)
-    for first in "send", "recv", "SO_ERROR":
+    for first in "send", "recv", "peek", "SO_ERROR":
         client, server = t.pair()
         server.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
         server.close()
         t.poll("poll", client, 16)
         calls = {"send": lambda: client.send(b"x"), "recv": lambda: client.recv(1),
+                 "peek": lambda: client.recv(1, raw.PEEK),
                  "SO_ERROR": lambda: client.getsockopt(SOL, socket.SO_ERROR)}
         t.do(f"{first} first", calls[first])
         t.poll("poll", client)

@@ -333,7 +333,7 @@ def little_room_is_no_room(t):
 
 
 def sigio_for_room_after_a_part(t):
-    """What is taken of a call may be all that goes: the rest is waited for by signal."""
+    """What is taken of a call may be all that goes: that there is room for the rest is told by a signal."""
     client, server = small(t)
     seen = t.catch(signal.SIGIO)
     fcntl.fcntl(client, fcntl.F_SETOWN, os.getpid())
