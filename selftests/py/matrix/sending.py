@@ -236,7 +236,7 @@ def to_who_closes_meanwhile(t):
 
 def to_who_has_reset(t):
     seen = t.catch(signal.SIGPIPE)
-    for first in "send", "recv", "peek", "SO_ERROR":
+    for first in "send", "recv", "SO_ERROR", "peek":
         client, server = t.pair()
         server.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
         server.close()
