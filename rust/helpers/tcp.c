@@ -84,11 +84,20 @@ static const struct inet_connection_sock_af_ops *kapi_original(const struct inet
 	return ops;
 }
 
+/* Whether a sock has its children made by us. */
+static bool kapi_makes_children(const struct sock *sk)
+{
+	const struct inet_connection_sock_af_ops *ops = READ_ONCE(inet_csk(sk)->icsk_af_ops);
+
+	return kapi_original(ops) != ops;
+}
+
 /*
  * Whoever sends or repeats the SYN-ACK of a request looks at the saved SYN, and marks it, with this lock held and only
  * while the request has it, of a listener that has its children made by us. A connection that is made of the request takes
- * the SYN along, and frees it whenever it likes: it waits for the lock once before, or the end of its listener has. (Not if the kernel
- * gives the request to a listener of somebody else at that end, and its ACK is there within the same microsecond.)
+ * the SYN along, and frees it whenever it likes: it waits for the lock once before, or the end of its listener has. (Not
+ * if the kernel gives the request to a listener of somebody else at that end, and its ACK is there within the same
+ * microsecond.)
  */
 static DEFINE_SPINLOCK(kapi_saved_syn_lock);
 
@@ -163,9 +172,7 @@ __rust_helper void rust_helper_tcp_linger(struct sock *sk, bool waits)
 /* Whether a locked sock has listened, and has still what it had for that. */
 __rust_helper bool rust_helper_tcp_has_listened(const struct sock *sk)
 {
-	const struct inet_connection_sock_af_ops *ops = inet_csk(sk)->icsk_af_ops;
-
-	return sk->sk_state != TCP_LISTEN && kapi_original(ops) != ops;
+	return sk->sk_state != TCP_LISTEN && kapi_makes_children(sk);
 }
 
 /*
@@ -957,15 +964,9 @@ static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 /* See kapi_saved_syn_lock, which is held: the SYN of a request, if it has it, and a child would be made by us. */
 static struct saved_syn *kapi_syn_of(const struct request_sock *req)
 {
-	const struct sock *listener = req->rsk_listener;
-	const struct inet_connection_sock_af_ops *ops;
-
-	/* A request that is answered with a cookie is nobody else's. */
-	if (listener) {
-		ops = READ_ONCE(inet_csk(listener)->icsk_af_ops);
-		if (kapi_original(ops) == ops)
-			return NULL;
-	}
+	/* A request without a listener is answered with a cookie, and nobody else's. */
+	if (req->rsk_listener && !kapi_makes_children(req->rsk_listener))
+		return NULL;
 	return READ_ONCE(req->saved_syn);
 }
 
