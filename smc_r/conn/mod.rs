@@ -162,6 +162,17 @@ impl Route {
     }
 }
 
+/// How far a connection is that is to go on on another link, although its own works.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moving {
+    /// Things are under way: nothing new is begun before they are done.
+    Posting,
+    /// Nothing is. The group is to find out whether all of it has arrived; until then nothing is posted.
+    Quiet,
+    /// The group is about it.
+    Asked,
+}
+
 /// Where the peer's buffer is, whatever the link.
 #[derive(Clone, Copy)]
 struct Place {
@@ -178,8 +189,10 @@ pub(crate) struct Connection {
     core: Conn,
     pub(crate) group: Arc<Group>,
     pub(crate) link: Seat,
-    /// Where it goes on as soon as nothing is under way any more: see [`Connection::go_to`].
+    /// Where it goes on as soon as all that was posted has arrived: see [`Connection::go_to`].
     next: Option<Route>,
+    /// How far it is on that way.
+    moving: Moving,
     /// The link over which the peer's last message came.
     heard_on: Option<LinkIx>,
     /// When messages are lost that have been overtaken by others and not come yet.
@@ -245,6 +258,7 @@ impl Connection {
             group: parts.group,
             link: Seat::new(parts.link),
             next: None,
+            moving: Moving::Posting,
             heard_on: None,
             overtaken_until: None,
             token: parts.token,
@@ -369,9 +383,8 @@ impl Connection {
         self.core.handle_failover()
     }
 
-    /// Goes on on another link when nothing is under way, and so nothing to be sent again. The peer is not
-    /// told: a message that did could overtake, over the other link, those that it is about, which Linux
-    /// takes for a loss. `conn` lock held.
+    /// Goes on on another link when all has arrived, and so nothing is to be sent again. The peer is not told: there is
+    /// nothing that it would have to know. `conn` lock held.
     fn take(&mut self, route: Route) {
         self.link = route.seat;
         if let Some(ring) = &mut self.ring {
@@ -381,10 +394,19 @@ impl Connection {
         self.peer.rkey = route.rkey;
     }
 
-    /// Has it go on elsewhere as soon as nothing is under way, or stay. `conn` lock held.
+    /// Has it go on elsewhere as soon as all that was posted has arrived, or stay. `conn` lock held.
     fn go_to(&mut self, next: Option<Route>) {
         self.link.count(next.is_none());
         self.next = next;
+        self.moving = Moving::Posting;
+    }
+
+    /// Is it done with its link, as far as it knows itself? `conn` lock held.
+    fn go_quiet(&mut self) {
+        if self.next.is_some() && self.moving == Moving::Posting && self.core.may_move() {
+            self.moving = Moving::Quiet;
+            self.group.connection_quiet();
+        }
     }
 
     /// What a move from `from` needs to know; `None` if it is not there any more.
@@ -406,10 +428,10 @@ impl Connection {
 
     /// What is to be posted next.
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        if self.next.is_some() {
-            self.core.poll_before_move()
-        } else {
-            self.core.poll_transmit()
+        match (&self.next, self.moving) {
+            (None, _) => self.core.poll_transmit(),
+            (Some(_), Moving::Posting) => self.core.poll_before_move(),
+            (Some(_), Moving::Quiet | Moving::Asked) => None,
         }
     }
 
@@ -417,13 +439,7 @@ impl Connection {
     fn pump(&mut self, events: &mut Events) {
         self.core.set_spare(self.group.has_several_links());
         let was_full = self.core.has_unsent_limit() && self.core.send_space() == 0;
-        if let Some(route) = self.next.take() {
-            if self.core.may_move() {
-                self.take(route);
-            } else {
-                self.next = Some(route);
-            }
-        }
+        self.go_quiet();
         while let Some(transmit) = self.poll_transmit() {
             let chain = Chain {
                 ring: self.ring.as_ref().and_then(ring::Ring::map),
@@ -819,6 +835,35 @@ pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> boo
         (stays && connection.next.is_some(), Events::default())
     })
     .unwrap_or(false)
+}
+
+/// The group begins to ask whether all that was posted on a link has arrived: the link, if the connection waits for that, and
+/// `may_ask` has nothing against it. Process context.
+pub(crate) fn ask_arrived(sk: &SocketRef, may_ask: impl FnOnce(LinkIx) -> bool) -> Option<LinkIx> {
+    with(sk, |connection| {
+        let place = connection.link.place;
+        let asks =
+            connection.next.is_some() && connection.moving == Moving::Quiet && may_ask(place);
+        if asks {
+            connection.moving = Moving::Asked;
+        }
+        (asks.then_some(place), Events::default())
+    })
+    .flatten()
+}
+
+/// All has arrived that had been posted on a link when the group began to ask: a connection that waited for that goes on on
+/// another one. Process context.
+pub(crate) fn has_arrived(sk: &SocketRef, place: LinkIx) {
+    with(sk, |connection| {
+        if connection.link.place == place && connection.moving == Moving::Asked {
+            if let Some(route) = connection.next.take() {
+                connection.moving = Moving::Posting;
+                connection.take(route);
+            }
+        }
+        ((), Events::default())
+    });
 }
 
 /// Something happened on the TCP connection: nothing should, but for its end. Softirq or process context; with the

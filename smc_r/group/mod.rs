@@ -196,6 +196,10 @@ pub(crate) struct Group {
     disturbed: Atomic<u32>,
     /// There may be other ports: the service has to look for one that the group can use.
     look_out: Atomic<u32>,
+    /// Connections wait until all that they have posted is known to have arrived.
+    quiet: Atomic<u32>,
+    /// The links of which the group is finding that out, a [`LinkSet`]. The work item's alone.
+    asked: Atomic<u32>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
     /// The peer's address in the connection of the first contact, if it is known.
@@ -368,6 +372,8 @@ impl Group {
                 recheck: Atomic::new(0),
                 disturbed: Atomic::new(0),
                 look_out: Atomic::new(0),
+                quiet: Atomic::new(0),
+                asked: Atomic::new(0),
                 choices: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),

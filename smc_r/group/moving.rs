@@ -36,6 +36,11 @@ impl LinkSet {
     pub(crate) fn add(&mut self, link: LinkIx) {
         self.0 |= link.bit();
     }
+
+    /// Takes one out.
+    fn remove(&mut self, link: LinkIx) {
+        self.0 &= !link.bit();
+    }
 }
 
 /// Which ports of a new connection one link of a group has to be at.
@@ -171,6 +176,7 @@ impl Group {
             events::link_down(self, &link);
         }
         link.fail();
+        self.note_asked(|links| links.remove(place));
         // One that was to go as well, and now stays, is where the peer's connections go.
         self.seal_links();
         // Whatever was posted has completed then, and what came in was handed on.
@@ -244,5 +250,39 @@ impl Group {
             (Some(from), Some(to)) => conn::move_over(sk, &from, &to),
             _ => false,
         }
+    }
+
+    /// Finds out, link by link, whether all has arrived that connections have posted which are to move.
+    pub(super) fn confirm_writes(self: &Arc<Self>) {
+        let before = self.asked();
+        let mut links = LinkSet::default();
+        self.for_each_connection(|sk| {
+            if let Some(link) = conn::ask_arrived(sk, |link| !before.has(link)) {
+                links.add(link);
+            }
+        });
+        for link in LinkIx::all().filter(|link| links.has(*link)) {
+            self.note_asked(|links| links.add(link));
+            self.with_flow(|flow, _, now| flow.confirm_writes(link, now));
+        }
+    }
+
+    /// All has arrived that was posted on a link when the group began to find that out.
+    pub(super) fn writes_arrived(self: &Arc<Self>, place: LinkIx) {
+        self.note_asked(|links| links.remove(place));
+        self.for_each_connection(|sk| conn::has_arrived(sk, place));
+        // Others may have come to wait meanwhile.
+        self.confirm_writes();
+    }
+
+    /// The links of which the group is finding out whether all has arrived. Work item.
+    fn asked(&self) -> LinkSet {
+        LinkSet(self.asked.load(Relaxed) as u16)
+    }
+
+    fn note_asked(&self, change: impl FnOnce(&mut LinkSet)) {
+        let mut links = self.asked();
+        change(&mut links);
+        self.asked.store(links.0.into(), Relaxed);
     }
 }

@@ -193,6 +193,7 @@ impl Group {
             };
             match event {
                 Some(event) => self.handle_event(event),
+                None if self.quiet.xchg(0, Relaxed) != 0 => self.confirm_writes(),
                 // Behind all that is urgent: this asks devices.
                 None if self.look_out.xchg(0, Relaxed) != 0 => self.offer_port(),
                 None => {
@@ -259,6 +260,7 @@ impl Group {
                 self.seal_links();
                 self.for_each_connection(|sk| conn::hold(sk, |_| false));
             }
+            Event::WritesArrived(link) => self.writes_arrived(link),
             Event::LinkWanted => self.offer_port(),
             Event::Down(reason) => {
                 self.log_down(reason);

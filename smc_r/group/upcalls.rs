@@ -106,6 +106,12 @@ impl Group {
         self.service.rearm(self.ns.queue(), self.clone(), 0);
     }
 
+    /// A connection that is to move waits until all that it has posted is known to have arrived. Any context.
+    pub(crate) fn connection_quiet(self: &Arc<Self>) {
+        self.quiet.store(1, Relaxed);
+        self.service.rearm(self.ns.queue(), self.clone(), 0);
+    }
+
     /// The addresses of a link's port changed. They cannot be asked for here.
     pub(crate) fn addresses_changed(self: &Arc<Self>) {
         self.recheck.store(1, Relaxed);

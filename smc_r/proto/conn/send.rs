@@ -181,16 +181,15 @@ impl Conn {
         self.want == Fin::None && self.rx_fin == Fin::Closed && !self.is_over()
     }
 
-    /// Whether the connection may go on on another link now, although its own works: when nothing is
-    /// under way, and no urgent data was written that the peer has not taken yet. The mark of that is
-    /// in one message only, which no other one may overtake.
+    /// Whether nothing is under way any more: the connection may go on on another link, although its own works, as soon as
+    /// [the peer has shown](crate::llc_flow::Flow::confirm_writes) that all that was has arrived. It keeps silent until then.
     ///
-    /// Until then ask after everything that happens, and then, instead of [`Conn::poll_transmit`],
+    /// Before, ask after everything that happens, and then, instead of [`Conn::poll_transmit`],
     /// [`Conn::poll_before_move`].
     pub fn may_move(&mut self) -> bool {
         // There may be no completion on its way that would tell of the end of what is in flight.
         self.sync_sent();
-        self.flight.is_empty() && self.tx.stall.is_none()
+        self.flight.is_empty()
     }
 
     /// What is to be posted next by a connection that is to move: one thing after the other, so that

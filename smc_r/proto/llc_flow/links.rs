@@ -62,6 +62,8 @@ pub(super) struct Link {
     pub(super) last_data: Time,
     /// The TEST LINK request that awaits its reply.
     pub(super) probe: Option<Probe>,
+    /// See [`Flow::confirm_writes`].
+    writes: Writes,
 }
 
 /// Where a link is in its life.
@@ -81,6 +83,17 @@ pub(super) struct Probe {
     pub(super) data: [u8; 16],
     since: Time,
     until: Time,
+}
+
+/// Whether somebody wants to know that what was written over a link has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    /// Nobody does.
+    NotAsked,
+    /// The next TEST LINK request will tell.
+    Asked,
+    /// The one that is under way will.
+    Tested,
 }
 
 /// A link that has to be deleted.
@@ -126,7 +139,14 @@ impl Link {
             last_received: now,
             last_data: now,
             probe: None,
+            writes: Writes::NotAsked,
         }
+    }
+
+    /// Whether it is time for a TEST LINK request, if it may be silent for so long.
+    fn is_test_due(&self, span: Option<Millis>, now: Time) -> bool {
+        self.writes == Writes::Asked
+            || span.is_some_and(|span| self.last_received.after(span) <= now)
     }
 }
 
@@ -153,11 +173,7 @@ impl Flow {
             Some(probe) if probe.until <= now => {
                 self.fail_link(at, LinkFailure::Timeout(Exchange::TestLink), now);
             }
-            None if self
-                .test_after()
-                .is_some_and(|span| link.last_received.after(span) <= now)
-                && self.may_test() =>
-            {
+            None if link.is_test_due(self.test_after(), now) && self.may_test() => {
                 self.probe(at, now);
             }
             _ => {}
@@ -191,6 +207,9 @@ impl Flow {
             since: now,
             until,
         });
+        if link.writes == Writes::Asked {
+            link.writes = Writes::Tested;
+        }
         self.counters.probes = number;
         let request = TestLink {
             data,
@@ -200,16 +219,51 @@ impl Flow {
     }
 
     pub(super) fn links_deadline(&self) -> Option<Time> {
-        let span = self.test_after().filter(|_| self.may_test());
+        let may_test = self.may_test();
+        let span = self.test_after();
         let active = self.links.iter().flatten();
         let active = active.filter(|link| link.stage == Stage::Active);
         active.fold(None, |first, link| {
             let deadline = match link.probe {
                 Some(probe) => Some(probe.until),
+                None if !may_test => None,
+                None if link.writes == Writes::Asked => Some(self.clock),
                 None => span.map(|span| link.last_received.after(span)),
             };
             earlier(first, deadline)
         })
+    }
+
+    /// Asks for [`Event::WritesArrived`], which tells that all that was posted on this link before now, and of which
+    /// completions have come, is in the peer's memory, and the messages are handled.
+    ///
+    /// A completion alone does not: the peer's device confirms what it has received, and may yet have to put it into
+    /// memory, while another device puts there what comes over another link. Nothing overtakes an answer to TEST
+    /// LINK, which the peer gives when it has looked at all messages before. Nothing comes of it where the link is not
+    /// in use, or is not any more by then.
+    pub fn confirm_writes(&mut self, at: LinkIx, now: Time) {
+        self.clock = now;
+        if !self.is_link_up(at) {
+            return;
+        }
+        if let Some(link) = self.link_mut(at) {
+            link.writes = Writes::Asked;
+        }
+        self.check_link(at, now);
+    }
+
+    /// TEST LINK was answered: so much is known to have arrived.
+    fn writes_tested(&mut self, at: LinkIx, now: Time) {
+        match self.link(at).map(|link| link.writes) {
+            Some(Writes::Tested) => {
+                if let Some(link) = self.link_mut(at) {
+                    link.writes = Writes::NotAsked;
+                }
+                self.event(Event::WritesArrived(at));
+            }
+            Some(Writes::Asked) => self.check_link(at, now),
+            Some(Writes::NotAsked) | None => {}
+        }
     }
 
     pub(super) fn handle_test_link(&mut self, at: LinkIx, message: &TestLink, now: Time) {
@@ -228,6 +282,7 @@ impl Flow {
                 self.rest_tested(at, probe.since, now);
                 self.carrier_tested(at, now);
                 self.drain_in_favour_of(at, now);
+                self.writes_tested(at, now);
             }
             Some(_) => self.violation(at, now),
             None => self.drop_message(),

@@ -269,6 +269,8 @@ pub enum Event {
     Seal,
     /// All connections go on, and no link is sealed any more.
     Resume,
+    /// The answer to [`Flow::confirm_writes`].
+    WritesArrived(LinkIx),
     /// Client: the group has fewer links than it should. If there is an unused port, name it with
     /// [`Flow::hint`].
     LinkWanted,

@@ -985,6 +985,42 @@ fn connections_are_held_while_a_link_goes() {
     assert!(!client.flow.is_sealed(second));
 }
 
+/// That all has arrived over a link is told by the answer to a TEST LINK that was sent after somebody asked, and by no other.
+#[test]
+fn writes_are_confirmed_by_a_test_that_follows_them() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        // Before the first contact is over, no connection has anywhere to go.
+        client.sends();
+        client.flow.confirm_writes(LinkIx::FIRST, at(1));
+        assert!(!client.flow.is_usable());
+        assert_eq!(client.sends(), []);
+        let second = client.join(SECOND);
+        client.flow.confirm_writes(LinkIx::FIRST, at(2));
+        assert_eq!(client.events(), []);
+        // The one that is under way was sent before.
+        client.flow.confirm_writes(LinkIx::FIRST, at(3));
+        client.answer_test(LinkIx::FIRST);
+        assert_eq!(client.events(), []);
+        client.answer_test(LinkIx::FIRST);
+        assert_eq!(client.events(), [Event::WritesArrived(LinkIx::FIRST)]);
+        // Nobody asks any more.
+        assert_eq!(client.sends(), []);
+        // Each link speaks for itself, and those alone that are there.
+        client.flow.confirm_writes(second, at(4));
+        client.answer_test(second);
+        assert_eq!(client.events(), [Event::WritesArrived(second)]);
+        client.flow.confirm_writes(place(2), at(5));
+        assert_eq!(client.sends(), []);
+        // One that fails tells of that instead.
+        client.flow.confirm_writes(second, at(6));
+        client.flow.handle_link_failed(second, at(6));
+        let events = client.events();
+        assert!(matches!(events[0], Event::LinkDown(link, _) if link == second));
+        assert!(!events.contains(&Event::WritesArrived(second)));
+    }
+}
+
 #[test]
 fn a_link_that_does_not_last_is_not_replaced_at_once() {
     for setup in versions(Setup::TWO) {

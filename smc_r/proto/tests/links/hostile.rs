@@ -2,7 +2,7 @@
 
 //! A peer that says anything at any time: the driver must not be led astray, whatever it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use smc_proto::{
     group::{
@@ -329,6 +329,8 @@ struct Attack {
     full: u32,
     held: bool,
     sealing: Option<Sealing>,
+    /// The links of which it was asked whether all has arrived.
+    unconfirmed: BTreeSet<usize>,
     /// The first contact is over.
     started: bool,
     down: bool,
@@ -395,6 +397,7 @@ impl Attack {
             full: 0,
             held: false,
             sealing: None,
+            unconfirmed: BTreeSet::new(),
             started: false,
             down: false,
             released: false,
@@ -589,7 +592,7 @@ impl Attack {
     /// Something happens here.
     fn local(&mut self) {
         let now = self.time();
-        match self.rng.below(16) {
+        match self.rng.below(17) {
             0 | 1 => {
                 let port = end(1 + self.rng.size(0, 7) as u8);
                 let made = (!self.rng.percent(20)).then_some(port);
@@ -642,7 +645,14 @@ impl Attack {
                 let span = self.rng.pick(&[0, 1_000, 100_000]);
                 self.flow.set_keepalive(span);
             }
-            15 if self.rng.percent(3) => {
+            15 => {
+                let link = self.any_link();
+                self.flow.confirm_writes(link, now);
+                if self.links.get(&link.get()) == Some(&Known::Up) {
+                    self.unconfirmed.insert(link.get());
+                }
+            }
+            16 if self.rng.percent(3) => {
                 let why = [
                     ShutDown::LostPath,
                     ShutDown::Operator,
@@ -651,7 +661,7 @@ impl Attack {
                 ];
                 self.flow.shut_down(self.rng.pick(&why), now);
             }
-            15 => self.full = self.rng.size(0, 40),
+            16 => self.full = self.rng.size(0, 40),
             _ => {}
         }
     }
@@ -717,6 +727,11 @@ impl Attack {
                 Event::LinkDown(link, _) => {
                     let before = self.links.insert(link.get(), Known::Down);
                     assert_eq!(before, Some(Known::Up));
+                    self.unconfirmed.remove(&link.get());
+                }
+                Event::WritesArrived(link) => {
+                    assert!(self.unconfirmed.remove(&link.get()), "nobody has asked");
+                    assert_eq!(self.links[&link.get()], Known::Up);
                 }
                 Event::LinkGone(link) => {
                     let before = self.links.remove(&link.get());

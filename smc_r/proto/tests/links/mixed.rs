@@ -377,6 +377,7 @@ impl Pair {
                 self.flow.links_sealed(which, now);
             }
             Event::Resume => {}
+            Event::WritesArrived(_) => panic!("nobody has asked"),
             Event::Down(reason) => self.down = Some(reason),
             Event::Release => self.release(),
         }

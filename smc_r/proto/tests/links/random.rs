@@ -215,3 +215,40 @@ fn streams_survive() {
 fn streams_over_eight_links_survive() {
     lives("streams_over_eight_links_survive", 12, 12, true);
 }
+
+/// Another link comes while connections are busy, and some go on there: whatever their devices take their time for, no
+/// message comes before one that was posted earlier, as [`World::receive`] looks at each.
+#[test]
+fn nothing_is_overtaken_by_connections_that_move() {
+    let mut moves = 0;
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed ^ (12 << 40));
+        let mut world = World::new(Setup {
+            v2: rng.percent(50),
+            ports: [1; 2],
+            spare: [1; 2],
+            rmbs: [4; 2],
+            streams: 4,
+            ..Setup::TWO
+        });
+        world.run_until(5_000);
+        for round in 0..400 {
+            if round == 100 {
+                world.stimulate(Stimulus::Restore(0, 1));
+                world.stimulate(Stimulus::Restore(1, 1));
+            }
+            world.applications(&mut rng);
+            let actions = world.actions();
+            if !actions.is_empty() {
+                world.act(rng.pick(&actions));
+            }
+        }
+        let until = world.now + 10_000;
+        world.run_until(until);
+        assert_eq!(world.up(0).len(), 2, "{:#?}", world.log);
+        world.finish_streams();
+        let streams = world.hosts.iter().flat_map(|host| &host.streams);
+        moves += streams.map(|stream| stream.moves).sum::<usize>();
+    }
+    assert!(moves >= 400, "{moves} moves");
+}

@@ -10,7 +10,8 @@ use smc_proto::{
         Params,
         SendFlags,
         State,
-        Transmit, //
+        Transmit,
+        Write, //
     },
     group::{
         LinkIx,
@@ -24,6 +25,7 @@ use crate::{
     rng::Rng,
     world::{
         token,
+        Host,
         World, //
     },
 };
@@ -37,11 +39,27 @@ pub struct Stream {
     link: Option<LinkIx>,
     /// The one on which it goes on as soon as it may.
     next: Option<LinkIx>,
+    /// How far it is on that way.
+    moving: Moving,
     /// Our hold on the peer's buffer.
     pub peer: Option<PeerElement>,
     accepted: u64,
     read: u64,
     pub moves: usize,
+    /// Moves because a link had failed.
+    failovers: usize,
+    /// Number of the peer's last message.
+    heard: u16,
+}
+
+/// How far a connection is that is to go on on another link, although its own works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moving {
+    Posting,
+    /// Nothing is under way any more, as far as this end knows.
+    Quiet,
+    /// The group finds out whether all has arrived.
+    Asked,
 }
 
 /// What a connection posted.
@@ -51,10 +69,13 @@ pub struct Post {
     pub transmit: Transmit,
 }
 
-/// A message of a connection that has arrived.
-#[derive(Debug, Clone, Copy)]
+/// What a device has received, and confirmed, of a connection: what was written may not be in memory yet, and nobody has
+/// looked at the message.
+#[derive(Debug, Clone)]
 pub struct Arrival {
     stream: usize,
+    /// Places of the element and what belongs there.
+    written: Vec<(u32, u8)>,
     cdc: Cdc,
 }
 
@@ -91,10 +112,13 @@ impl Stream {
             element: vec![0; size as usize],
             link: Some(LinkIx::FIRST),
             next: None,
+            moving: Moving::Posting,
             peer: None,
             accepted: 0,
             read: 0,
             moves: 0,
+            failovers: 0,
+            heard: 0,
         }
     }
 }
@@ -113,18 +137,19 @@ impl World {
     pub fn post_streams(&mut self, h: usize) {
         for number in 0..self.hosts[h].streams.len() {
             let stream = &mut self.hosts[h].streams[number];
-            if stream.next.is_some() && stream.conn.may_move() {
-                stream.link = stream.next.take();
-                stream.moves += 1;
+            let posts = stream.moving == Moving::Posting;
+            if posts && stream.next.is_some() && stream.conn.may_move() {
+                stream.moving = Moving::Quiet;
             }
             loop {
                 let stream = &mut self.hosts[h].streams[number];
                 let Some(link) = stream.link else {
                     break;
                 };
-                let due = match stream.next {
-                    Some(_) => stream.conn.poll_before_move(),
-                    None => stream.conn.poll_transmit(),
+                let due = match (stream.next, stream.moving) {
+                    (None, _) => stream.conn.poll_transmit(),
+                    (Some(_), Moving::Posting) => stream.conn.poll_before_move(),
+                    (Some(_), _) => None,
                 };
                 let Some(transmit) = due else {
                     break;
@@ -155,17 +180,30 @@ impl World {
             "no key for a buffer on its link: {:?}",
             self.log
         );
-        for write in post.transmit.writes() {
-            for k in 0..write.len {
-                let byte = self.hosts[h].streams[number].ring[(write.from + k) as usize];
-                self.hosts[r].streams[number].element[(write.to + k) as usize] = byte;
-            }
-        }
+        let ring = &self.hosts[h].streams[number].ring;
+        let of_write = |write: &Write| {
+            let write = *write;
+            (0..write.len).map(move |k| (write.to + k, ring[(write.from + k) as usize]))
+        };
+        let arrival = Arrival {
+            stream: number,
+            written: post.transmit.writes().iter().flat_map(of_write).collect(),
+            cdc: post.transmit.cdc,
+        };
         if let Some(qp) = self.hosts[r].qps.get_mut(&peer) {
-            qp.arrived.push_back(Arrival {
-                stream: number,
-                cdc: post.transmit.cdc,
-            });
+            qp.arrived.push_back(arrival);
+        }
+    }
+
+    /// What a queue pair has received is in memory.
+    pub fn put_into_memory(&mut self, h: usize, number: u32) {
+        let Host { qps, streams, .. } = &mut self.hosts[h];
+        let arrived = qps.get_mut(&number).into_iter();
+        for arrival in arrived.flat_map(|qp| &mut qp.arrived) {
+            let element = &mut streams[arrival.stream].element;
+            for (place, byte) in arrival.written.drain(..) {
+                element[place as usize] = byte;
+            }
         }
     }
 
@@ -176,7 +214,25 @@ impl World {
         let Some(arrival) = qp.arrived.pop_front() else {
             return;
         };
-        let Stream { conn, element, .. } = &mut self.hosts[h].streams[arrival.stream];
+        let failovers = self.hosts[1 - h].streams[arrival.stream].failovers;
+        let Stream {
+            conn,
+            element,
+            heard,
+            ..
+        } = &mut self.hosts[h].streams[arrival.stream];
+        // Linux takes each message for what it says, whatever may be under way over another link.
+        let before = std::mem::replace(heard, arrival.cdc.seq);
+        assert!(
+            failovers > 0 || before.wrapping_add(1) == arrival.cdc.seq,
+            "connection {}: {} follows {before}: {:?}",
+            arrival.stream,
+            arrival.cdc.seq,
+            self.log
+        );
+        for (place, byte) in &arrival.written {
+            element[*place as usize] = *byte;
+        }
         let events = conn.handle_cdc(link, &arrival.cdc, |at| element[at as usize]);
         assert_eq!(events.violation, None, "{:?}", self.log);
         self.post_streams(h);
@@ -210,7 +266,9 @@ impl World {
         }
         for number in 0..self.hosts[h].streams.len() {
             let stream = &mut self.hosts[h].streams[number];
-            stream.next = stream.next.filter(|next| *next != link);
+            if stream.next == Some(link) {
+                stream.next = None;
+            }
             if stream.link == Some(link) {
                 stream.link = None;
                 let next = self.hosts[h]
@@ -227,6 +285,7 @@ impl World {
         stream.link = to;
         stream.next = None;
         stream.moves += 1;
+        stream.failovers += 1;
         let _ = stream.conn.handle_failover();
     }
 
@@ -238,10 +297,64 @@ impl World {
                 .iter_mut()
                 .find(|stream| stream.link == Some(from) && stream.next.is_none());
             match on_it {
-                Some(stream) => stream.next = Some(to),
+                Some(stream) => {
+                    stream.next = Some(to);
+                    stream.moving = Moving::Posting;
+                }
                 None => break,
             }
         }
+    }
+
+    /// Finds out whether all has arrived that connections have posted which are to move.
+    pub fn confirm_writes(&mut self, h: usize) {
+        let now = self.time();
+        let Host {
+            flow,
+            streams,
+            asked,
+            ..
+        } = &mut self.hosts[h];
+        let before = asked.clone();
+        for stream in streams {
+            let link = stream.link.filter(|link| !before.contains(link));
+            let waits = stream.next.is_some() && stream.moving == Moving::Quiet;
+            if let Some(link) = link.filter(|_| waits) {
+                stream.moving = Moving::Asked;
+                if !asked.contains(&link) {
+                    asked.push(link);
+                }
+            }
+        }
+        for link in asked.iter().filter(|link| !before.contains(link)) {
+            flow.confirm_writes(*link, now);
+        }
+        self.settle(h);
+    }
+
+    /// It has, on this link.
+    pub fn writes_arrived(&mut self, h: usize, link: LinkIx) {
+        let asked = &mut self.hosts[h].asked;
+        assert!(asked.contains(&link), "nobody has asked");
+        asked.retain(|asked| *asked != link);
+        for stream in &mut self.hosts[h].streams {
+            if stream.link == Some(link) && stream.moving == Moving::Asked {
+                if let Some(next) = stream.next.take() {
+                    stream.link = Some(next);
+                    stream.moves += 1;
+                }
+            }
+        }
+        self.post_streams(h);
+    }
+
+    /// Whether a connection waits that is to move.
+    pub fn waits_for_arrival(&self, h: usize) -> bool {
+        let Host { streams, asked, .. } = &self.hosts[h];
+        streams.iter().any(|stream| {
+            let may_be_asked = stream.link.is_some_and(|link| !asked.contains(&link));
+            stream.next.is_some() && stream.moving == Moving::Quiet && may_be_asked
+        })
     }
 
     /// The applications send and read a little.

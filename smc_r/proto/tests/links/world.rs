@@ -122,6 +122,8 @@ pub enum Action {
     Receive(usize, u32),
     /// A completion of a queue pair is handled.
     Complete(usize, u32),
+    /// A host finds out what has arrived of connections that are to move.
+    Confirm(usize),
     /// Send slots are free again.
     Room(usize),
     Time,
@@ -186,6 +188,8 @@ pub struct Host {
     pub ups: usize,
     pub downs: usize,
     pub streams: Vec<Stream>,
+    /// The links of which it finds out whether all has arrived.
+    pub asked: Vec<LinkIx>,
     /// Makes no further link, though there is a port.
     pub cannot_make: bool,
     last_number: u8,
@@ -292,6 +296,7 @@ impl World {
                 ups: 0,
                 downs: 0,
                 streams: (0..setup.streams).map(Stream::new).collect(),
+                asked: Vec::new(),
                 cannot_make: false,
                 last_number: 1,
             }
@@ -503,8 +508,10 @@ impl World {
                     "link number {wire} used again after {before}"
                 );
             }
+            Event::WritesArrived(link) => self.writes_arrived(h, link),
             Event::LinkDown(link, _) => {
                 self.hosts[h].order.lost(link);
+                self.hosts[h].asked.retain(|asked| *asked != link);
                 self.seal(h);
                 let qp = number(self, link);
                 let qp = self.hosts[h].qps.get_mut(&qp).unwrap();
@@ -661,6 +668,8 @@ impl World {
             }
             self.execute(h, number, peer, &post);
         }
+        // Time enough passes before connections go on elsewhere.
+        self.put_into_memory(1 - h, peer);
     }
 
     fn free_port(&self, h: usize, or_used: bool) -> Option<usize> {
@@ -783,6 +792,10 @@ impl World {
             } else if self.lose > 0 {
                 self.lose -= 1;
             } else {
+                // Nothing overtakes another message on the same link.
+                while !self.hosts[r].qps[&peer].arrived.is_empty() {
+                    self.receive(r, peer);
+                }
                 (self.change)(&mut bytes);
                 let host = &mut self.hosts[r];
                 let server = ROLES[r] == Role::Server;
@@ -834,6 +847,9 @@ impl World {
             if !host.tasks.is_empty() {
                 all.push(Action::Task(h));
             }
+            if self.waits_for_arrival(h) {
+                all.push(Action::Confirm(h));
+            }
             if host.full && host.flow.has_sends() {
                 all.push(Action::Room(h));
             }
@@ -863,6 +879,7 @@ impl World {
             Action::Notice(h, qp) => self.notice(h, qp),
             Action::Receive(h, qp) => self.receive(h, qp),
             Action::Complete(h, qp) => self.complete(h, qp),
+            Action::Confirm(h) => self.confirm_writes(h),
             Action::Room(h) => {
                 self.hosts[h].full = false;
                 self.settle(h);

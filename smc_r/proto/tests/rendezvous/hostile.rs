@@ -606,7 +606,8 @@ impl Pair {
                     | Event::LinkWanted
                     | Event::Hold
                     | Event::Seal
-                    | Event::Resume => panic!("there is one link only"),
+                    | Event::Resume
+                    | Event::WritesArrived(_) => panic!("there is one link only"),
                 }
             }
             let Some(send) = side.flow.poll_send() else {
