@@ -162,12 +162,18 @@ impl Route {
     }
 }
 
-/// How far a connection is that is to go on on another link, although its own works.
+/// A connection is to go on on another link, although its own works.
+struct Move {
+    route: Route,
+    stage: MoveStage,
+}
+
+/// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moving {
-    /// Things are under way: nothing new is begun before they are done.
+enum MoveStage {
+    /// Things are under way. One thing after the other is posted, until none is.
     Posting,
-    /// Nothing is. The group is to find out whether all of it has arrived; until then nothing is posted.
+    /// Nothing is. The group is to find out whether all of it has arrived; until then the connection keeps silent.
     Quiet,
     /// The group is about it.
     Asked,
@@ -190,9 +196,7 @@ pub(crate) struct Connection {
     pub(crate) group: Arc<Group>,
     pub(crate) link: Seat,
     /// Where it goes on as soon as all that was posted has arrived: see [`Connection::go_to`].
-    next: Option<Route>,
-    /// How far it is on that way.
-    moving: Moving,
+    next: Option<Move>,
     /// The link over which the peer's last message came.
     heard_on: Option<LinkIx>,
     /// When messages are lost that have been overtaken by others and not come yet.
@@ -258,7 +262,6 @@ impl Connection {
             group: parts.group,
             link: Seat::new(parts.link),
             next: None,
-            moving: Moving::Posting,
             heard_on: None,
             overtaken_until: None,
             token: parts.token,
@@ -309,7 +312,7 @@ impl Connection {
 
     /// Keeps quiet if it has to do with one of these links, and goes on if not. `conn` lock held.
     fn hold(&mut self, links: impl Fn(LinkIx) -> bool) {
-        let to = self.next.as_ref().map(|next| next.seat.place);
+        let to = self.next.as_ref().map(|next| next.route.seat.place);
         if to.is_some_and(&links) {
             self.go_to(None);
         }
@@ -366,12 +369,14 @@ impl Connection {
 
     /// The link is gone, or may not be used any more. `conn` lock held.
     fn lose_link(&mut self) -> Events {
+        self.go_to(None);
         self.cut_off = true;
         self.core.handle_link_failed()
     }
 
     /// The same of the peer's element. `conn` lock held.
     fn lose_element(&mut self) -> Events {
+        self.go_to(None);
         self.cut_off = true;
         self.core.handle_element_gone()
     }
@@ -397,15 +402,35 @@ impl Connection {
     /// Has it go on elsewhere as soon as all that was posted has arrived, or stay. `conn` lock held.
     fn go_to(&mut self, next: Option<Route>) {
         self.link.count(next.is_none());
-        self.next = next;
-        self.moving = Moving::Posting;
+        self.core.set_silent(false);
+        self.next = next.map(|route| Move {
+            route,
+            stage: MoveStage::Posting,
+        });
     }
 
-    /// Is it done with its link, as far as it knows itself? `conn` lock held.
+    /// Keeps silent if it is to move, and nothing is under way any more. `conn` lock held.
     fn go_quiet(&mut self) {
-        if self.next.is_some() && self.moving == Moving::Posting && self.core.may_move() {
-            self.moving = Moving::Quiet;
+        let Some(next) = &mut self.next else {
+            return;
+        };
+        if next.stage == MoveStage::Posting && self.core.may_move() {
+            next.stage = MoveStage::Quiet;
+            self.core.set_silent(true);
             self.group.connection_quiet();
+        }
+    }
+
+    /// Goes where it is to go, or finds out once more whether it may: an abort may be under way. `conn` lock held.
+    fn finish_move(&mut self) {
+        let Some(Move { route, .. }) = self.next.take() else {
+            return;
+        };
+        if self.core.may_move() {
+            self.take(route);
+            self.core.handle_move();
+        } else {
+            self.go_to(Some(route));
         }
     }
 
@@ -428,10 +453,10 @@ impl Connection {
 
     /// What is to be posted next.
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        match (&self.next, self.moving) {
-            (None, _) => self.core.poll_transmit(),
-            (Some(_), Moving::Posting) => self.core.poll_before_move(),
-            (Some(_), Moving::Quiet | Moving::Asked) => None,
+        if self.next.is_some() {
+            self.core.poll_before_move()
+        } else {
+            self.core.poll_transmit()
         }
     }
 
@@ -762,7 +787,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
     // On its way there: it stays where it is.
     with(sk, |connection| {
         let next = connection.next.as_ref();
-        if next.is_some_and(|next| Arc::ptr_eq(&next.seat, &from)) {
+        if next.is_some_and(|next| Arc::ptr_eq(&next.route.seat, &from)) {
             connection.go_to(None);
         }
         ((), Events::default())
@@ -806,7 +831,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
     }
 }
 
-/// Has a connection go on on another link, although its own works, when nothing is under way. False if
+/// Has a connection go on on another link, although its own works, when all that it has posted has arrived. False if
 /// it is on a third one, or cannot. Process context.
 pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> bool {
     let leaving = sk
@@ -842,12 +867,15 @@ pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> boo
 pub(crate) fn ask_arrived(sk: &SocketRef, may_ask: impl FnOnce(LinkIx) -> bool) -> Option<LinkIx> {
     with(sk, |connection| {
         let place = connection.link.place;
-        let asks =
-            connection.next.is_some() && connection.moving == Moving::Quiet && may_ask(place);
-        if asks {
-            connection.moving = Moving::Asked;
-        }
-        (asks.then_some(place), Events::default())
+        let waits = connection
+            .next
+            .as_mut()
+            .filter(|next| next.stage == MoveStage::Quiet && may_ask(place));
+        let asks = waits.map(|next| {
+            next.stage = MoveStage::Asked;
+            place
+        });
+        (asks, Events::default())
     })
     .flatten()
 }
@@ -856,11 +884,9 @@ pub(crate) fn ask_arrived(sk: &SocketRef, may_ask: impl FnOnce(LinkIx) -> bool) 
 /// another one. Process context.
 pub(crate) fn has_arrived(sk: &SocketRef, place: LinkIx) {
     with(sk, |connection| {
-        if connection.link.place == place && connection.moving == Moving::Asked {
-            if let Some(route) = connection.next.take() {
-                connection.moving = Moving::Posting;
-                connection.take(route);
-            }
+        let stage = connection.next.as_ref().map(|next| next.stage);
+        if connection.link.place == place && stage == Some(MoveStage::Asked) {
+            connection.finish_move();
         }
         ((), Events::default())
     });

@@ -8,7 +8,7 @@ use kapi::{errno::EPIPE, sock::Sk};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::Events;
 
-use super::{with, Connection};
+use super::{with, Connection, Route};
 use crate::{
     buffers::{RingMap, SendRing},
     group::PooledRing,
@@ -73,7 +73,7 @@ impl Connection {
     ) -> Option<PooledRing> {
         let same_way = Arc::ptr_eq(&self.link, way.0)
             && match (&self.next, way.1) {
-                (Some(next), Some(link)) => Arc::ptr_eq(&next.seat, link),
+                (Some(next), Some(link)) => Arc::ptr_eq(&next.route.seat, link),
                 (None, None) => true,
                 _ => false,
             };
@@ -86,11 +86,11 @@ impl Connection {
         }
         // Without a map for where it goes to, it stays where it is.
         let next = self.next.take().filter(|_| next_map.is_some());
-        self.go_to(next);
-        if let Some(next) = &mut self.next {
-            next.ring = Some(ring.ring.clone());
-            next.map = next_map;
-        }
+        self.go_to(next.map(|next| Route {
+            ring: Some(ring.ring.clone()),
+            map: next_map,
+            ..next.route
+        }));
         self.ring = Some(Ring::new(ring, &self.group.ns));
         self.ring_used = true;
         None
@@ -148,7 +148,7 @@ pub(super) fn take_ring(sk: &Sk<SmcSocket>) -> Result {
                 // Never: there is nothing in a ring that is not there. Else no ring would ever do.
                 return Err(EPIPE);
             }
-            let next = connection.next.as_ref().map(|next| next.seat.clone());
+            let next = connection.next.as_ref().map(|next| next.route.seat.clone());
             let size = connection.ring_size;
             (
                 connection.group.clone(),

@@ -244,7 +244,7 @@ impl Group {
         has_moved
     }
 
-    /// Has a connection move as soon as nothing of it is under way. False if it is on another link.
+    /// Has a connection move as soon as all that it has posted has arrived. False if it is on another link.
     fn move_over(&self, sk: &SocketRef, from: LinkIx, to: LinkIx) -> bool {
         match (self.link(from), self.link(to)) {
             (Some(from), Some(to)) => conn::move_over(sk, &from, &to),
@@ -262,8 +262,9 @@ impl Group {
             }
         });
         for link in LinkIx::all().filter(|link| links.has(*link)) {
-            self.note_asked(|links| links.add(link));
-            self.with_flow(|flow, _, now| flow.confirm_writes(link, now));
+            if self.with_flow(|flow, _, now| flow.confirm_writes(link, now)) {
+                self.note_asked(|links| links.add(link));
+            }
         }
     }
 

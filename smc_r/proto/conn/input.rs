@@ -211,6 +211,7 @@ impl Conn {
     pub fn handle_failover(&mut self) -> Events {
         self.undo = None;
         self.held_for_us = false;
+        self.silent = false;
         let free = self.ring_free();
         self.down = false;
         let lost = self.flight.iter().filter_map(|r| r.urgent).last();

@@ -376,6 +376,8 @@ pub struct Conn {
     /// See [`Conn::set_held`].
     held_for_peer: bool,
     held_for_us: bool,
+    /// See [`Conn::set_silent`].
+    silent: bool,
     rx_fin: Fin,
     /// The peer has said, before anything failed, that it had sent everything. Linux says so as well where
     /// it gives up the rest, as at the end of a process; then, as a rule, it says that it is blocked, too.
@@ -496,6 +498,7 @@ impl Conn {
             doubt: None,
             held_for_peer: false,
             held_for_us: false,
+            silent: false,
             rx_fin: Fin::None,
             whole: false,
             peer_blocked: false,

@@ -182,7 +182,8 @@ impl Conn {
     }
 
     /// Whether nothing is under way any more: the connection may go on on another link, although its own works, as soon as
-    /// [the peer has shown](crate::llc_flow::Flow::confirm_writes) that all that was has arrived. It keeps silent until then.
+    /// [the peer has shown](crate::llc_flow::Flow::confirm_writes) that all that was has arrived. Until then it
+    /// [keeps silent](Conn::set_silent).
     ///
     /// Before, ask after everything that happens, and then, instead of [`Conn::poll_transmit`],
     /// [`Conn::poll_before_move`].
@@ -199,6 +200,12 @@ impl Conn {
             return None;
         }
         self.poll_transmit()
+    }
+
+    /// The connection goes on on another link, although its own works: where nothing of ours is held back.
+    pub fn handle_move(&mut self) {
+        self.silent = false;
+        self.held_for_us = false;
     }
 
     /// Whether all that was accepted, and what ends it, has been sent and confirmed: what a close
@@ -322,10 +329,16 @@ impl Conn {
         self.held_for_us = for_us;
     }
 
+    /// Keeps everything back but an abort, or does so no more: between the moment at which a connection that is to move
+    /// [may do so](Conn::may_move) and that at which it [does](Conn::handle_move).
+    pub fn set_silent(&mut self, on: bool) {
+        self.silent = on;
+    }
+
     /// Whether anything is held back.
     #[inline]
     pub(super) fn is_held(&self) -> bool {
-        self.held_for_peer || self.held_for_us
+        self.held_for_peer || self.held_for_us || self.silent
     }
 
     /// Lets go what a cork holds back at the moment.

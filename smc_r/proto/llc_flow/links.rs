@@ -239,17 +239,21 @@ impl Flow {
     ///
     /// A completion alone does not: the peer's device confirms what it has received, and may yet have to put it into
     /// memory, while another device puts there what comes over another link. Nothing overtakes an answer to TEST
-    /// LINK, which the peer gives when it has looked at all messages before. Nothing comes of it where the link is not
-    /// in use, or is not any more by then.
-    pub fn confirm_writes(&mut self, at: LinkIx, now: Time) {
+    /// LINK, which the peer gives when it has looked at all messages before.
+    ///
+    /// False if connections may not use the link, and nothing comes. Where it is lost meanwhile, [`Event::LinkDown`]
+    /// comes alone.
+    #[must_use]
+    pub fn confirm_writes(&mut self, at: LinkIx, now: Time) -> bool {
         self.clock = now;
         if !self.is_link_up(at) {
-            return;
+            return false;
         }
         if let Some(link) = self.link_mut(at) {
             link.writes = Writes::Asked;
         }
         self.check_link(at, now);
+        true
     }
 
     /// TEST LINK was answered: so much is known to have arrived.
@@ -279,10 +283,11 @@ impl Flow {
                 if let Some(link) = self.link_mut(at) {
                     link.probe = None;
                 }
+                // First: the others may have the link end.
+                self.writes_tested(at, now);
                 self.rest_tested(at, probe.since, now);
                 self.carrier_tested(at, now);
                 self.drain_in_favour_of(at, now);
-                self.writes_tested(at, now);
             }
             Some(_) => self.violation(at, now),
             None => self.drop_message(),

@@ -992,14 +992,13 @@ fn writes_are_confirmed_by_a_test_that_follows_them() {
         let mut client = Client::new(v2);
         // Before the first contact is over, no connection has anywhere to go.
         client.sends();
-        client.flow.confirm_writes(LinkIx::FIRST, at(1));
-        assert!(!client.flow.is_usable());
+        assert!(!client.flow.confirm_writes(LinkIx::FIRST, at(1)));
         assert_eq!(client.sends(), []);
         let second = client.join(SECOND);
-        client.flow.confirm_writes(LinkIx::FIRST, at(2));
+        assert!(client.flow.confirm_writes(LinkIx::FIRST, at(2)));
         assert_eq!(client.events(), []);
         // The one that is under way was sent before.
-        client.flow.confirm_writes(LinkIx::FIRST, at(3));
+        assert!(client.flow.confirm_writes(LinkIx::FIRST, at(3)));
         client.answer_test(LinkIx::FIRST);
         assert_eq!(client.events(), []);
         client.answer_test(LinkIx::FIRST);
@@ -1007,18 +1006,44 @@ fn writes_are_confirmed_by_a_test_that_follows_them() {
         // Nobody asks any more.
         assert_eq!(client.sends(), []);
         // Each link speaks for itself, and those alone that are there.
-        client.flow.confirm_writes(second, at(4));
+        assert!(client.flow.confirm_writes(second, at(4)));
         client.answer_test(second);
         assert_eq!(client.events(), [Event::WritesArrived(second)]);
-        client.flow.confirm_writes(place(2), at(5));
+        assert!(!client.flow.confirm_writes(place(2), at(5)));
         assert_eq!(client.sends(), []);
         // One that fails tells of that instead.
-        client.flow.confirm_writes(second, at(6));
+        assert!(client.flow.confirm_writes(second, at(6)));
         client.flow.handle_link_failed(second, at(6));
         let events = client.events();
         assert!(matches!(events[0], Event::LinkDown(link, _) if link == second));
         assert!(!events.contains(&Event::WritesArrived(second)));
     }
+}
+
+/// A link comes to rest of which somebody asks: that all has arrived is told before the link is down.
+#[test]
+fn writes_are_confirmed_before_a_link_goes() {
+    let mut client = Client::new(true);
+    let second = client.join(SECOND);
+    assert!(client.flow.delete_link(second, at(1)));
+    client.answer_test(LinkIx::FIRST);
+    assert_eq!(client.events(), [Event::Hold]);
+    client.flow.connections_held(at(50));
+    // The TEST LINK of the rest is under way.
+    assert!(client.flow.confirm_writes(second, at(50)));
+    client.answer_test(second);
+    assert_eq!(client.events(), [Event::Seal]);
+    let which = client.flow.sealing();
+    client.flow.links_sealed(which, at(50));
+    // One answer for both.
+    client.answer_test(second);
+    assert_eq!(client.events(), [Event::WritesArrived(second)]);
+    client.delete(SECOND, LinkIx::FIRST);
+    let events = client.events();
+    assert!(
+        matches!(events[0], Event::LinkDown(link, _) if link == second),
+        "{events:?}"
+    );
 }
 
 #[test]

@@ -647,8 +647,9 @@ impl Attack {
             }
             15 => {
                 let link = self.any_link();
-                self.flow.confirm_writes(link, now);
-                if self.links.get(&link.get()) == Some(&Known::Up) {
+                let answered = self.flow.confirm_writes(link, now);
+                assert!(!answered || self.links[&link.get()] == Known::Up);
+                if answered {
                     self.unconfirmed.insert(link.get());
                 }
             }

@@ -140,16 +140,16 @@ impl World {
             let posts = stream.moving == Moving::Posting;
             if posts && stream.next.is_some() && stream.conn.may_move() {
                 stream.moving = Moving::Quiet;
+                stream.conn.set_silent(true);
             }
             loop {
                 let stream = &mut self.hosts[h].streams[number];
                 let Some(link) = stream.link else {
                     break;
                 };
-                let due = match (stream.next, stream.moving) {
-                    (None, _) => stream.conn.poll_transmit(),
-                    (Some(_), Moving::Posting) => stream.conn.poll_before_move(),
-                    (Some(_), _) => None,
+                let due = match stream.next {
+                    Some(_) => stream.conn.poll_before_move(),
+                    None => stream.conn.poll_transmit(),
                 };
                 let Some(transmit) = due else {
                     break;
@@ -268,6 +268,7 @@ impl World {
             let stream = &mut self.hosts[h].streams[number];
             if stream.next == Some(link) {
                 stream.next = None;
+                stream.conn.set_silent(false);
             }
             if stream.link == Some(link) {
                 stream.link = None;
@@ -326,9 +327,7 @@ impl World {
                 }
             }
         }
-        for link in asked.iter().filter(|link| !before.contains(link)) {
-            flow.confirm_writes(*link, now);
-        }
+        asked.retain(|link| before.contains(link) || flow.confirm_writes(*link, now));
         self.settle(h);
     }
 
@@ -340,6 +339,8 @@ impl World {
         for stream in &mut self.hosts[h].streams {
             if stream.link == Some(link) && stream.moving == Moving::Asked {
                 if let Some(next) = stream.next.take() {
+                    assert!(stream.conn.may_move());
+                    stream.conn.handle_move();
                     stream.link = Some(next);
                     stream.moves += 1;
                 }
