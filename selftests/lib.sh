@@ -15,8 +15,7 @@ MODULES=${VM_MODULES:-$ST_DIR/../build/$(uname -r)}
 TMP=$(mktemp -d /tmp/smc-test.XXXXXX)
 # 1: what runs in minutes under emulation; 10 and more: what real hardware may do.
 SCALE=${SMC_TEST_SCALE:-1}
-# How many times as long as on a stock kernel things may take, as SLOWER of selftests/py/suite.py.
-# shellcheck disable=SC2034 # for the tests
+# How many times as long as on a stock kernel things may take, as SLOWER of selftests/py/smcsock.py.
 TIMES=$((${SMC_TEST_PATIENCE:-4} < 8 ? 1 : SMC_TEST_PATIENCE / 4))
 A=smcA B=smcB
 A4=10.71.0.1 B4=10.71.0.2 A6=fd71::1 B6=fd71::2
@@ -125,10 +124,10 @@ reap() {
 ## Waiting
 
 # until_true SECONDS COMMAND...: repeats it until it succeeds. A guest that hardly gets a processor is
-# given more time: as much as it needs for the tries that any other one makes. What takes longer is looked
-# at less often: each look starts programs, and guests share processors.
+# given more time: as much as it needs for the tries that any other one makes; and so is a slow kernel. What takes longer is
+# looked at less often: each look starts programs, and guests share processors.
 until_true() {
-	local end=$((SECONDS + $1)) tries=$((3 * $1)) pause=0.1 began=$SECONDS
+	local end=$((SECONDS + $1 * TIMES)) tries=$((3 * $1)) pause=0.1 began=$SECONDS
 	shift
 	until "$@"; do
 		tries=$((tries - 1))
@@ -143,7 +142,7 @@ prints() { [ "$("${@:2}")" = "$1" ]; }
 until_equal() { until_true "$1" prints "${@:3}" || equal "$2" "$3" "$("${@:4}")"; }
 
 # until_file SECONDS FILE
-until_file() { until_true "$1" test -e "$2" || fail "${2##*/} did not appear in $1 s"; }
+until_file() { until_true "$1" test -e "$2" || fail "${2##*/} did not appear in $(($1 * TIMES)) s"; }
 
 # dissect NAME CASES CAPTURE... -- OPTION...: what dissect.py says of captures, which are kept by these names. The host does
 # it: tshark takes long where it is emulated.

@@ -14,13 +14,12 @@ import time
 import traceback
 
 import nl
+import smcsock
 
 MODULES = os.environ["VM_MODULES"]
 IPPROTO_SMC = 256
+SLOWER = smcsock.SLOWER
 LEFT, RIGHT = "10.79.0.1", "10.79.0.2"
-# How many times as long as elsewhere what is not to hang may take: more where suites have more than the 4 that `make
-# test` gives them on the stock kernel (--patience).
-SLOWER = max(1, int(os.environ.get("SMC_TEST_PATIENCE") or 1) // 4)
 # Why a connection is plain TCP: only one of the hosts knows the link group that the other one has in mind.
 OUT_OF_SYNC = 0x04000000
 

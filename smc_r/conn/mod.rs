@@ -314,7 +314,7 @@ impl Connection {
     fn hold(&mut self, links: impl Fn(LinkIx) -> bool) {
         let to = self.next.as_ref().map(|next| next.route.seat.place);
         if to.is_some_and(&links) {
-            self.go_to(None);
+            self.stay();
         }
         let ours = self.link.place;
         let theirs = self.heard_on.unwrap_or(ours);
@@ -369,21 +369,21 @@ impl Connection {
 
     /// The link is gone, or may not be used any more. `conn` lock held.
     fn lose_link(&mut self) -> Events {
-        self.go_to(None);
+        self.stay();
         self.cut_off = true;
         self.core.handle_link_failed()
     }
 
     /// The same of the peer's element. `conn` lock held.
     fn lose_element(&mut self) -> Events {
-        self.go_to(None);
+        self.stay();
         self.cut_off = true;
         self.core.handle_element_gone()
     }
 
     /// Goes on on another link. What has not arrived over the old one is sent again. `conn` lock held.
     fn switch(&mut self, route: Route) -> Events {
-        self.go_to(None);
+        self.stay();
         self.take(route);
         self.core.handle_failover()
     }
@@ -399,14 +399,21 @@ impl Connection {
         self.peer.rkey = route.rkey;
     }
 
-    /// Has it go on elsewhere as soon as all that was posted has arrived, or stay. `conn` lock held.
-    fn go_to(&mut self, next: Option<Route>) {
-        self.link.count(next.is_none());
+    /// Has it go on elsewhere as soon as all that was posted has arrived. `conn` lock held.
+    fn go_to(&mut self, route: Route) {
+        self.link.count(false);
         self.core.set_silent(false);
-        self.next = next.map(|route| Move {
+        self.next = Some(Move {
             route,
             stage: MoveStage::Posting,
         });
+    }
+
+    /// Has it stay where it is. `conn` lock held.
+    fn stay(&mut self) {
+        self.link.count(true);
+        self.core.set_silent(false);
+        self.next = None;
     }
 
     /// Keeps silent if it is to move, and nothing is under way any more. `conn` lock held.
@@ -430,7 +437,7 @@ impl Connection {
             self.take(route);
             self.core.handle_move();
         } else {
-            self.go_to(Some(route));
+            self.go_to(route);
         }
     }
 
@@ -788,7 +795,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
     with(sk, |connection| {
         let next = connection.next.as_ref();
         if next.is_some_and(|next| Arc::ptr_eq(&next.route.seat, &from)) {
-            connection.go_to(None);
+            connection.stay();
         }
         ((), Events::default())
     });
@@ -854,8 +861,9 @@ pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> boo
     with(sk, |connection| {
         let stays = connection.next.is_none() && Arc::ptr_eq(&connection.link, from);
         if stays {
-            let route = route.take_if(|route| connection.has_ring(route.ring.as_ref()));
-            connection.go_to(route);
+            if let Some(route) = route.take_if(|route| connection.has_ring(route.ring.as_ref())) {
+                connection.go_to(route);
+            }
         }
         (stays && connection.next.is_some(), Events::default())
     })

@@ -85,12 +85,14 @@ impl Connection {
             return Some(ring);
         }
         // Without a map for where it goes to, it stays where it is.
-        let next = self.next.take().filter(|_| next_map.is_some());
-        self.go_to(next.map(|next| Route {
-            ring: Some(ring.ring.clone()),
-            map: next_map,
-            ..next.route
-        }));
+        match self.next.take().filter(|_| next_map.is_some()) {
+            Some(next) => self.go_to(Route {
+                ring: Some(ring.ring.clone()),
+                map: next_map,
+                ..next.route
+            }),
+            None => self.stay(),
+        }
         self.ring = Some(Ring::new(ring, &self.group.ns));
         self.ring_used = true;
         None
