@@ -79,7 +79,7 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         // SAFETY: The queue exists, and with `self` goes the last way to enqueue anything on it.
-        unsafe { bindings::workqueue_end(self.0.as_ptr()) }
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
     }
 }
 

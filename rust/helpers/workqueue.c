@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-#include <linux/rcupdate.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
+/* The kernel frees its memory in a thread of its own and after a grace period, when the module may be gone: so it is not
+ * accounted to the module, as alloc_workqueue() would have it.
+ */
 __rust_helper struct workqueue_struct *rust_helper_workqueue_new(const char *name,
 								 unsigned int flags, int max)
 {
-	return alloc_workqueue("%s", flags, max, name);
-}
-
-/* The kernel frees it after a grace period: it is gone before the module is, to which its memory belongs. */
-__rust_helper void rust_helper_workqueue_end(struct workqueue_struct *wq)
-{
-	destroy_workqueue(wq);
-	rcu_barrier();
+	return alloc_workqueue_noprof("%s", flags, max, name);
 }
 
 /* What INIT_WORK() does with a key of the caller's: `name` and `key` live for ever, as lockdep remembers them. */
