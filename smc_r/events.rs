@@ -15,7 +15,7 @@ use kapi::{
     trace, //
 };
 use kernel::prelude::*;
-use smc_proto::wire::Diagnosis;
+use smc_proto::wire::{Diagnosis, LinkNum};
 
 use crate::{
     group::Group,
@@ -46,19 +46,19 @@ pub(crate) fn group_removed(group: &Group) {
 }
 
 /// A link is up.
-pub(crate) fn link_up(group: &Group, link: &Link) {
+pub(crate) fn link_up(group: &Group, link: &Link, number: LinkNum) {
     send(&group.ns, None, command::LINK_UP, |message| {
-        put_link(message, group, link)
+        put_link(message, group, link, number)
     });
 }
 
 /// A link is down.
-pub(crate) fn link_down(group: &Group, link: &Link) {
+pub(crate) fn link_down(group: &Group, link: &Link, number: LinkNum) {
     trace::link_down(link, group, group.ns.cookie, ACTIVE, || {
         link.path.device.name().padded()
     });
     send(&group.ns, None, command::LINK_DOWN, |message| {
-        put_link(message, group, link)
+        put_link(message, group, link, number)
     });
 }
 
@@ -95,9 +95,9 @@ fn put_group(message: &mut Writer<'_>, group: &Group) -> Result {
     message.u8(attr::SIDE, side_number(Some(group.role.into())))
 }
 
-fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link) -> Result {
+fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link, number: LinkNum) -> Result {
     put_group(message, group)?;
-    message.u8(attr::LINK, group.link_ends(link.place).number)?;
+    message.u8(attr::LINK, number.get())?;
     message.str(attr::DEVICE, &link.path.device.name())?;
     message.u8(attr::DEVICE_PORT, link.path.port)
 }

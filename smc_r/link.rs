@@ -19,7 +19,8 @@ use kernel::{
 use smc_proto::{
     cdc::{self, Cdc},
     group::{LinkEnd, LinkIx},
-    llc_flow::Note, //
+    llc_flow::Note,
+    wire::LinkNum, //
 };
 
 use crate::{
@@ -98,7 +99,7 @@ pub(crate) struct Link {
     transport: SetOnce<Arc<Rc>>,
     /// Connections that send over it.
     load: Atomic<u32>,
-    /// Listeners have been told that it is up.
+    /// The number by which listeners have been told that it is up; 0 if they have not.
     announced: Atomic<u32>,
     /// The peer's writes are not taken.
     sealed: Atomic<u32>,
@@ -183,9 +184,15 @@ impl Link {
         self.load.load(Relaxed)
     }
 
-    /// Notes that listeners are told that it is up, or down; false if they know.
-    pub(crate) fn announce(&self, up: bool) -> bool {
-        self.announced.xchg(u32::from(up), Relaxed) != u32::from(up)
+    /// Notes that listeners are told that it is up; false if they know.
+    pub(crate) fn announce_up(&self, number: LinkNum) -> bool {
+        self.announced.xchg(u32::from(number.get()), Relaxed) == 0
+    }
+
+    /// Notes that listeners are told that it is down; gives the number by which they know it, if they do. By now it
+    /// may have none in its group.
+    pub(crate) fn announce_down(&self) -> Option<LinkNum> {
+        LinkNum::new(self.announced.xchg(0, Relaxed) as u8)
     }
 
     /// Gets a key for an RMB. Sleeps.

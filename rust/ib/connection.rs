@@ -68,8 +68,9 @@ use kernel::{
     types::Opaque, //
 };
 
-/// How long a registration may take.
-const REGISTRATION_MS: u32 = 5000;
+/// For how long nothing may complete while a registration waits. The device does it after what it was given before,
+/// for which it may wait for the peer: whoever uses connections has a limit for that, and this one is not to be shorter.
+const STALL_MS: u32 = 20_000;
 
 /// Who is told of what happens to a connection.
 ///
@@ -494,8 +495,9 @@ impl<H: Handler> Connection<H> {
         Ok((RegionId(index as u32), key, address))
     }
 
-    /// Makes the key of a region work, unless it does already. May sleep, some seconds if the
-    /// device is in trouble.
+    /// Makes the key of a region work, unless it does already. May sleep, for as long as what was posted before
+    /// takes: a peer that takes no messages holds it up. `ETIMEDOUT`, and the end of the connection, once nothing
+    /// has completed for 20 seconds.
     pub fn register(&self, id: RegionId) -> Result {
         let mut lost = self.registration.lock();
         if *lost {
@@ -531,9 +533,7 @@ impl<H: Handler> Connection<H> {
             Err(PostError::Busy) => return Err(EBUSY),
             Err(_) => return Err(ENODEV),
         }
-        let timeout = msecs_to_jiffies(REGISTRATION_MS);
-        // SAFETY: Initialised above, and lives as long as the connection.
-        if unsafe { bindings::wait_for_completion_timeout(self.registered.get(), timeout) } == 0 {
+        if !self.wait_for_registration() {
             *lost = true;
             self.fail();
             return Err(ETIMEDOUT);
@@ -543,6 +543,21 @@ impl<H: Handler> Connection<H> {
             Ok(())
         } else {
             Err(EIO)
+        }
+    }
+
+    /// False if nothing has completed for too long.
+    fn wait_for_registration(&self) -> bool {
+        let span = msecs_to_jiffies(STALL_MS);
+        loop {
+            let before = self.awaited();
+            // SAFETY: `register` has initialised it, and it lives as long as the connection.
+            if unsafe { bindings::wait_for_completion_timeout(self.registered.get(), span) } != 0 {
+                return true;
+            }
+            if self.awaited() == before {
+                return false;
+            }
         }
     }
 

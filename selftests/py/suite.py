@@ -148,6 +148,17 @@ def until_active(device):
     wait_for(lambda: "state ACTIVE" in run("rdma", "link", "show", f"{device}/1"))
 
 
+def until_it_hears(shown):
+    """Waits until a program that shows events is in both groups, that of events and that of families: the kernel shows
+    a mask."""
+    def groups():
+        with open(f"/proc/{shown.pid}/net/netlink", encoding="ascii") as file:
+            masks = [int(line.split()[3], 16) for line in list(file)[1:] if line.split()[1] == "16"]
+        return max((mask.bit_count() for mask in masks), default=0)
+
+    wait_for(lambda: groups() == 2)
+
+
 def resources():
     """What all RDMA devices have in use."""
     lines = (line.partition(": ")[2].strip() for line in run("rdma", "resource").splitlines())
@@ -221,6 +232,8 @@ def said_by_module():
         show(f"{space}: ", "ip", "netns", "exec", space, "smcctl", "stats")
     for what in "groups", "links":
         show("", "smcctl", what)
+    # Kernels with assertions are told more than what others log.
+    show("", "sh", "-c", "dmesg | grep 'smc_r: ' | tail -n 20")
 
 
 def explain(error):

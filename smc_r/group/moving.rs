@@ -17,7 +17,6 @@ use super::{Drain, Group};
 use crate::{
     conn,
     device::Path,
-    events,
     link::{Link, Seat},
     socket::SocketRef, //
 };
@@ -143,8 +142,8 @@ impl Group {
             return;
         };
         // Before the first contact is complete, its end tells of all links.
-        if self.is_announced() && link.announce(true) {
-            events::link_up(self, &link);
+        if self.is_announced() {
+            self.announce_up(&link);
         }
         if self.links().nth(1).is_some() {
             self.several.store(1, Relaxed);
@@ -172,9 +171,7 @@ impl Group {
         ) {
             self.ns.stats.link_lost();
         }
-        if link.announce(false) {
-            events::link_down(self, &link);
-        }
+        self.announce_down(&link);
         link.fail();
         self.note_asked(|links| links.remove(place));
         // One that was to go as well, and now stays, is where the peer's connections go.

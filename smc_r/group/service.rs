@@ -293,12 +293,10 @@ impl Group {
         // They may have left it when they are told to be down.
         let mut links = self.links();
         let links: [_; MAX_LINKS] = core::array::from_fn(|_| links.next());
-        let flow = |link: &Link| self.flow.lock().flow.is_link_up(link.place);
         links
             .iter()
             .flatten()
-            .filter(|link| flow(link) && link.announce(true))
-            .for_each(|link| events::link_up(self, link));
+            .for_each(|link| self.announce_up(link));
         // Or its end has come meanwhile, and has left the rest to us.
         if !self.announce(Announced::Telling, Announced::There) {
             self.tell_of_end(links.into_iter().flatten());
@@ -312,10 +310,27 @@ impl Group {
     }
 
     fn tell_of_end(&self, links: impl Iterator<Item = Arc<Link>>) {
-        links
-            .filter(|link| link.announce(false))
-            .for_each(|link| events::link_down(self, &link));
+        links.for_each(|link| self.announce_down(&link));
         events::group_removed(self);
+    }
+
+    /// Tells listeners of a link, unless they know it or it is down by now.
+    pub(super) fn announce_up(&self, link: &Link) {
+        let number = {
+            let guard = self.flow.lock();
+            let up = guard.flow.is_link_up(link.place);
+            guard.flow.link_number(link.place).filter(|_| up)
+        };
+        if let Some(number) = number.filter(|number| link.announce_up(*number)) {
+            events::link_up(self, link, number);
+        }
+    }
+
+    /// Tells listeners that a link is down, if they know it.
+    pub(super) fn announce_down(&self, link: &Link) {
+        if let Some(number) = link.announce_down() {
+            events::link_down(self, link, number);
+        }
     }
 
     fn log_down(&self, reason: DownReason) {
