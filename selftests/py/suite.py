@@ -51,10 +51,10 @@ def equal(expected, got, what=""):
     assert expected == got, f"{what}: expected {expected!r}, got {got!r}"
 
 
-def make(space, family=socket.AF_INET):
+def make(space, family=socket.AF_INET, protocol=IPPROTO_SMC):
     """A socket of a host."""
     with nl.inside(space):
-        sock = socket.socket(family, socket.SOCK_STREAM, IPPROTO_SMC)
+        sock = socket.socket(family, socket.SOCK_STREAM, protocol)
     sock.settimeout(20)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return sock
