@@ -36,8 +36,8 @@ pub(crate) struct Status {
     pub(crate) readable: usize,
     /// Bytes accepted and not written to the peer.
     pub(crate) unsent: usize,
-    /// Bytes that can be there at once.
-    pub(crate) capacity: usize,
+    /// Bytes that a program can wait for without reading: more than half of the buffer may never be there at once.
+    pub(crate) awaitable: usize,
     /// Enough room to be worth a wake-up.
     pub(crate) writable: bool,
     /// The peer will send nothing more.
@@ -74,7 +74,7 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     let over = core.error().is_some() || connection.is_past();
     Status {
         readable: core.readable() as usize,
-        capacity: core.receive_limit() as usize,
+        awaitable: core.receive_limit() as usize / 2,
         unsent: core.send_unsent() as usize,
         writable: core.is_writable(),
         read_shut: core.read_shut(),

@@ -72,11 +72,11 @@ fn accelerated(sk: &Sk<SmcSocket>) -> u32 {
     if read_shut {
         mask |= bits::IN | bits::RDNORM | bits::RDHUP;
     }
-    // More than half of the buffer may never be there at once, and nothing comes behind an urgent byte until it is read.
+    // Nothing comes behind an urgent byte until it is read.
     let lowat = if status.held_up {
         1
     } else {
-        sk.rcvlowat().min(status.capacity / 2)
+        sk.rcvlowat().min(status.awaitable)
     };
     if status.readable != 0 && status.readable >= lowat {
         mask |= bits::IN | bits::RDNORM;

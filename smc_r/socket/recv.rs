@@ -232,8 +232,8 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     // Where peeking begins.
     let skip = sk.peek_off().filter(|_| peek).unwrap_or(0);
     if peek && !all {
-        // As for `poll`: more may never be there at once, and peeking makes no room.
-        let most = (conn::status(sk).capacity / 2).saturating_sub(skip);
+        // As for `poll`: peeking makes no room.
+        let most = conn::status(sk).awaitable.saturating_sub(skip);
         target = target.min(most.max(1));
     }
     let mut done = 0usize;
