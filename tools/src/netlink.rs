@@ -629,6 +629,25 @@ impl Kernel {
             Err(error) => Err(error),
         }
     }
+
+    /// What there is to be told of a message that came to a group of a family, or to that of all families.
+    fn notice(
+        &mut self,
+        connection: &mut Connection,
+        family: &'static str,
+        group: &str,
+        kind: u16,
+        message: Message,
+    ) -> Result<Option<Notice>, Error> {
+        if kind != GENL_ID_CTRL {
+            return Ok(Some(Notice::Message(message)));
+        }
+        match is_there_now(&message, family)? {
+            None => Ok(None),
+            Some(false) => Ok(Some(Notice::Unloaded)),
+            Some(true) => self.join_again(connection, family, group).map(|()| None),
+        }
+    }
 }
 
 impl Source for Kernel {
@@ -700,19 +719,8 @@ impl Source for Kernel {
                     continue;
                 };
                 let message = Message::parse(payload)?;
-                let notice = if kind != GENL_ID_CTRL {
-                    Notice::Message(message)
-                } else {
-                    match is_there_now(&message, family)? {
-                        None => continue,
-                        Some(false) => Notice::Unloaded,
-                        Some(true) => {
-                            self.join_again(&mut connection, family, group)?;
-                            continue;
-                        }
-                    }
-                };
-                if on_event(notice).is_break() {
+                let notice = self.notice(&mut connection, family, group, kind, message)?;
+                if notice.is_some_and(|notice| on_event(notice).is_break()) {
                     return Ok(());
                 }
             }
