@@ -215,7 +215,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Does it. The transport must be in the state `Sending`. May sleep, some seconds if the peer takes nothing. Does
+    /// Does it. The transport must be in the state `Sending`. May sleep, seconds if the peer takes nothing. Does
     /// nothing once it has succeeded.
     pub(crate) fn run(&self) -> Result {
         self.owner.register(self.id)

@@ -68,9 +68,9 @@ use kernel::{
     types::Opaque, //
 };
 
-/// For how long nothing may complete while a registration waits. The device does it after what it was given before,
-/// for which it may wait for the peer: whoever uses connections has a limit for that, and this one is not to be shorter.
-const STALL_MS: u32 = 20_000;
+/// How long a registration may take: the device does it after what it was given before, for which it may wait for the
+/// peer.
+const REGISTRATION_MS: u32 = 20_000;
 
 /// Who is told of what happens to a connection.
 ///
@@ -496,8 +496,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Makes the key of a region work, unless it does already. May sleep, for as long as what was posted before
-    /// takes: a peer that takes no messages holds it up. `ETIMEDOUT`, and the end of the connection, once nothing
-    /// has completed for 20 seconds.
+    /// takes: a peer that takes no messages holds it up. `ETIMEDOUT`, and the end of the connection, after 20 seconds.
     pub fn register(&self, id: RegionId) -> Result {
         let mut lost = self.registration.lock();
         if *lost {
@@ -515,8 +514,6 @@ impl<H: Handler> Connection<H> {
         if region.is_registered() {
             return Ok(());
         }
-        // SAFETY: Nobody else waits or completes: one registration at a time, and none was lost.
-        unsafe { bindings::init_completion(self.registered.get()) };
         self.registration_ok.store(false, Ordering::Relaxed);
         let old = {
             let mut queue = self.queue.lock();
@@ -533,7 +530,10 @@ impl<H: Handler> Connection<H> {
             Err(PostError::Busy) => return Err(EBUSY),
             Err(_) => return Err(ENODEV),
         }
-        if !self.wait_for_registration() {
+        let timeout = msecs_to_jiffies(REGISTRATION_MS);
+        // Each wait takes what completes one registration: none has been lost so far.
+        // SAFETY: Initialised since the connection was made, and lives as long as it.
+        if unsafe { bindings::wait_for_completion_timeout(self.registered.get(), timeout) } == 0 {
             *lost = true;
             self.fail();
             return Err(ETIMEDOUT);
@@ -543,21 +543,6 @@ impl<H: Handler> Connection<H> {
             Ok(())
         } else {
             Err(EIO)
-        }
-    }
-
-    /// False if nothing has completed for too long.
-    fn wait_for_registration(&self) -> bool {
-        let span = msecs_to_jiffies(STALL_MS);
-        loop {
-            let before = self.awaited();
-            // SAFETY: `register` has initialised it, and it lives as long as the connection.
-            if unsafe { bindings::wait_for_completion_timeout(self.registered.get(), span) } != 0 {
-                return true;
-            }
-            if self.awaited() == before {
-                return false;
-            }
         }
     }
 

@@ -510,7 +510,7 @@ impl TcpSocket {
 
     /// Have both sides sent the option? To be asked once the connection is established.
     pub fn option_negotiated(&self) -> bool {
-        self.inner().option.negotiated(self.sk())
+        self.inner().option.negotiated()
     }
 
     /// An accepted connection: has the client offered the option without being answered it?

@@ -8,7 +8,8 @@
 //!
 //! - A connecting sock is recognised by its callbacks. Whether the SYN-ACK brings the option is
 //!   seen by `sk_rx_dst_set`, which TCP calls with that packet; it is replaced from the sending of
-//!   the SYN on, with the sock locked all the time.
+//!   the SYN on, with the sock locked all the time. So it is where the sock has a flag, which says nothing of who
+//!   the peer is: two SYNs that cross have no server (simultaneous open), and TCP does not call it then.
 //! - A listener saves SYNs. When the SYN-ACK leaves, the saved SYN says whether the client has
 //!   offered the option. What was done is noted there, in the kind of the saved option: every
 //!   repetition of the SYN-ACK does the same, and so does the accepted child know. With SYN
@@ -243,8 +244,7 @@ impl OptionState {
     pub(super) fn watch(&self, sk: *mut bindings::sock) {
         // SAFETY: The sock exists.
         let state = unsafe { bindings::sk_state(sk) };
-        if native() || !self.offer.load(Ordering::Relaxed) || state != crate::sock::state::SYN_SENT
-        {
+        if !self.offer.load(Ordering::Relaxed) || state != crate::sock::state::SYN_SENT {
             return;
         }
         // SAFETY: The sock is locked; `ops` stays where it is until `unwatch`.
@@ -313,6 +313,7 @@ impl OptionState {
         if native() {
             // SAFETY: The sock is locked.
             let answered = unsafe { bindings::tcp_option_native_get(sk) };
+            self.negotiated.store(answered, Ordering::Release);
             self.refused
                 .store(found.is_some() && !answered, Ordering::Release);
         } else if let Some((at, kind)) = found {
@@ -329,13 +330,8 @@ impl OptionState {
         self.refused.load(Ordering::Acquire)
     }
 
-    pub(super) fn negotiated(&self, sk: *mut bindings::sock) -> bool {
-        if native() {
-            // SAFETY: The sock exists.
-            unsafe { bindings::tcp_option_native_get(sk) }
-        } else {
-            self.negotiated.load(Ordering::Acquire)
-        }
+    pub(super) fn negotiated(&self) -> bool {
+        self.negotiated.load(Ordering::Acquire)
     }
 }
 
@@ -350,7 +346,7 @@ unsafe extern "C" fn rx_dst_set(sk: *mut bindings::sock, skb: *const bindings::s
         events::with_inner(sk, |inner| {
             let state = &inner.option;
             state.unwatch(sk);
-            if state.offered.load(Ordering::Acquire) && answered(skb) {
+            if (native() || state.offered.load(Ordering::Acquire)) && answered(sk, skb) {
                 state.negotiated.store(true, Ordering::Release);
             }
             state.original.load(Ordering::Acquire)
@@ -362,15 +358,19 @@ unsafe extern "C" fn rx_dst_set(sk: *mut bindings::sock, skb: *const bindings::s
     }
 }
 
-/// Is this a SYN-ACK with the option?
-fn answered(skb: *const bindings::sk_buff) -> bool {
-    let Some(option) = registered() else {
-        return false;
-    };
+/// Is this, which a connecting sock has got, a SYN-ACK with the option?
+fn answered(sk: *const bindings::sock, skb: *const bindings::sk_buff) -> bool {
     // SAFETY: A packet in TCP's input path, whose header is linear.
     if !unsafe { bindings::tcp_skb_is_synack(skb) } {
         return false;
     }
+    if native() {
+        // SAFETY: TCP's input path has the sock, and has looked for the option already.
+        return unsafe { bindings::tcp_option_native_get(sk) };
+    }
+    let Some(option) = registered() else {
+        return false;
+    };
     // SAFETY: As above.
     unsafe { header_options(skb) }
         .is_some_and(|(options, _)| matches!(find(options, &option), Some((_, kind::EXPERIMENT))))

@@ -232,7 +232,7 @@ fn accelerated(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     // Where peeking begins.
     let skip = sk.peek_off().filter(|_| peek).unwrap_or(0);
     if peek && !all {
-        // As for `poll`: peeking makes no room.
+        // More may never be there, as peeking makes no room.
         let most = conn::status(sk).awaitable.saturating_sub(skip);
         target = target.min(most.max(1));
     }
