@@ -333,6 +333,19 @@ impl OptionState {
     pub(super) fn negotiated(&self) -> bool {
         self.negotiated.load(Ordering::Acquire)
     }
+
+    /// Is this, which the connecting sock has got, a SYN-ACK that answers the option it has offered?
+    fn is_answered(&self, sk: *const bindings::sock, skb: *const bindings::sk_buff) -> bool {
+        // SAFETY: A packet in TCP's input path, whose header is linear.
+        if !unsafe { bindings::tcp_skb_is_synack(skb) } {
+            return false;
+        }
+        if native() {
+            // SAFETY: TCP's input path has the sock, and has looked for the option already.
+            return unsafe { bindings::tcp_option_native_get(sk) };
+        }
+        self.offered.load(Ordering::Acquire) && has_option(skb)
+    }
 }
 
 /// In place of `sk_rx_dst_set`: called with the SYN-ACK when a connection is established.
@@ -346,7 +359,7 @@ unsafe extern "C" fn rx_dst_set(sk: *mut bindings::sock, skb: *const bindings::s
         events::with_inner(sk, |inner| {
             let state = &inner.option;
             state.unwatch(sk);
-            if (native() || state.offered.load(Ordering::Acquire)) && answered(sk, skb) {
+            if state.is_answered(sk, skb) {
                 state.negotiated.store(true, Ordering::Release);
             }
             state.original.load(Ordering::Acquire)
@@ -358,20 +371,12 @@ unsafe extern "C" fn rx_dst_set(sk: *mut bindings::sock, skb: *const bindings::s
     }
 }
 
-/// Is this, which a connecting sock has got, a SYN-ACK with the option?
-fn answered(sk: *const bindings::sock, skb: *const bindings::sk_buff) -> bool {
-    // SAFETY: A packet in TCP's input path, whose header is linear.
-    if !unsafe { bindings::tcp_skb_is_synack(skb) } {
-        return false;
-    }
-    if native() {
-        // SAFETY: TCP's input path has the sock, and has looked for the option already.
-        return unsafe { bindings::tcp_option_native_get(sk) };
-    }
+/// Does a packet in TCP's input path have the option?
+fn has_option(skb: *const bindings::sk_buff) -> bool {
     let Some(option) = registered() else {
         return false;
     };
-    // SAFETY: As above.
+    // SAFETY: TCP has made its header linear, and changes nothing in it.
     unsafe { header_options(skb) }
         .is_some_and(|(options, _)| matches!(find(options, &option), Some((_, kind::EXPERIMENT))))
 }
