@@ -970,15 +970,19 @@ static struct saved_syn *kapi_syn_of(const struct request_sock *req)
 	return READ_ONCE(req->saved_syn);
 }
 
-/* See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. */
-__rust_helper unsigned int rust_helper_tcp_request_syn_options(const struct request_sock *req,
-							       u8 *buf, u8 **place)
+/*
+ * See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. Negative if a connection has been made of the request
+ * meanwhile, which has the SYN, or if it was given up: it is not hashed any more.
+ */
+__rust_helper int rust_helper_tcp_request_syn_options(const struct request_sock *req, u8 *buf, u8 **place)
 {
-	unsigned int len;
+	int len;
 
 	spin_lock_bh(&kapi_saved_syn_lock);
 	len = saved_syn_copy(kapi_syn_of(req), buf, place);
 	spin_unlock_bh(&kapi_saved_syn_lock);
+	if (!len && hlist_nulls_unhashed_lockless(&req->__req_common.skc_nulls_node))
+		return -ENOENT;
 	return len;
 }
 

@@ -538,7 +538,11 @@ unsafe fn syn_ack(
     let mut place = ptr::null_mut();
     // SAFETY: The request exists as long as the packet; there is room for all options.
     let len = unsafe { bindings::tcp_request_syn_options(req, buf.as_mut_ptr(), &mut place) };
-    let len = len as usize;
+    let Ok(len) = usize::try_from(len) else {
+        // An ACK has come on another CPU while this was being repeated: nobody waits for it any more, and without the
+        // SYN, it would look like another answer than the first.
+        return DROP;
+    };
     let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), option) else {
         return ACCEPT;
     };
