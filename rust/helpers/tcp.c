@@ -961,9 +961,20 @@ static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 	return len;
 }
 
-/* See kapi_saved_syn_lock, which is held: the SYN of a request, if it has it, and a child would be made by us. */
+/* A request that was answered is hashed until a connection is made of it, it is replaced by a copy, or it is given up. */
+static bool kapi_is_over(const struct request_sock *req)
+{
+	return hlist_nulls_unhashed_lockless(&req->__req_common.skc_nulls_node);
+}
+
+/*
+ * See kapi_saved_syn_lock, which is held: the SYN of a request, if it has it, and a child would be made by us. A copy of the
+ * request for another listener has the same SYN: it is found once this one is hashed no more.
+ */
 static struct saved_syn *kapi_syn_of(const struct request_sock *req)
 {
+	if (kapi_is_over(req))
+		return NULL;
 	/* A request without a listener is answered with a cookie, and nobody else's. */
 	if (req->rsk_listener && !kapi_makes_children(req->rsk_listener))
 		return NULL;
@@ -981,9 +992,7 @@ __rust_helper int rust_helper_tcp_request_syn_options(const struct request_sock 
 	spin_lock_bh(&kapi_saved_syn_lock);
 	len = saved_syn_copy(kapi_syn_of(req), buf, place);
 	spin_unlock_bh(&kapi_saved_syn_lock);
-	if (!len && hlist_nulls_unhashed_lockless(&req->__req_common.skc_nulls_node))
-		return -ENOENT;
-	return len;
+	return !len && kapi_is_over(req) ? -ENOENT : len;
 }
 
 /* Of a locked sock. */

@@ -359,6 +359,52 @@ def killed(role, host, port, ready, who):
     s.check(place > 300_000, f"only {place} bytes came")
 
 
+def left_over(role, host, port, ready, who, how):
+    """One end's program ends its stream, or itself, with data that has found no room; the other one, which reads late, gets
+    all of it."""
+    sock = pair(role, host, port, ready)
+    if role == who:
+        child = os.fork()
+        if not child:
+            signal.alarm(90)
+            os._exit(fill_and_end(sock, f"{ready}.filled", how))
+        sock.close()
+        s.equal("status", 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        return
+    until_file(f"{ready}.filled")
+    with open(f"{ready}.filled", encoding="ascii") as file:
+        total = int(file.read())
+    # Linux gives up waiting after 2 s.
+    time.sleep(3)
+    place = 0
+    while data := sock.recv(16384):
+        check_counted(place, data, "who reads late")
+        place += len(data)
+    s.equal("bytes before the end", total, place)
+    if how == "shutdown":
+        sock.sendall(b"k")
+    sock.close()
+
+
+def fill_and_end(sock, path, how):
+    """Sends until there is no room, and ends then. What the process exits with."""
+    place = 0
+    sock.settimeout(1)
+    try:
+        while True:
+            place += sock.send(counted(place, 40000))
+    except TimeoutError:
+        pass
+    with open(f"{path}.new", "w", encoding="ascii") as file:
+        file.write(str(place))
+    os.rename(f"{path}.new", path)
+    if how == "exit":
+        return 0
+    sock.settimeout(60)
+    sock.shutdown(socket.SHUT_WR)
+    return int(sock.recv(10) != b"k")
+
+
 def until_file(path):
     """Waits until there is a file."""
     s.until(lambda: os.path.exists(path), 100, f"file {path}")
@@ -546,7 +592,7 @@ def play(part, words):
         # What is done to their links comes first.
         os.nice(10)
     sys.argv[1:] = [case]
-    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, on_demand, held,
+    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, left_over, on_demand, held,
              sequence, paced, ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()

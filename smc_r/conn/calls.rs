@@ -88,16 +88,22 @@ pub(crate) fn status(sk: &Sk<SmcSocket>) -> Status {
     }
 }
 
-/// Whether a reader who has seen so many bytes gets more, and whether no more will come.
-pub(crate) fn has_behind(sk: &Sk<SmcSocket>, seen: usize) -> (bool, bool) {
+/// Whether a reader who has seen so many bytes gets more, whether no more will come, and what `also` says meanwhile.
+pub(crate) fn has_behind<R>(
+    sk: &Sk<SmcSocket>,
+    seen: usize,
+    also: impl FnOnce() -> R,
+) -> (bool, bool, R) {
     let seen = u32::try_from(seen).unwrap_or(u32::MAX);
-    match sk.conn.lock().as_ref() {
+    let guard = sk.conn.lock();
+    let (more, read_shut) = match guard.as_ref() {
         Some(connection) => {
             let core = &connection.core;
             (core.has_behind(seen), core.read_shut())
         }
         None => (false, true),
-    }
+    };
+    (more, read_shut, also())
 }
 
 /// Whether a program can send now, or would be told that it cannot any more.

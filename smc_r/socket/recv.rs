@@ -376,15 +376,17 @@ enum News {
 fn look(sk: &Sk<SmcSocket>, seen: usize) -> News {
     // First of all: whatever shows an end has noted before whether the stream was cut off.
     let shut = sk.shutdown_mask() & RCV_SHUTDOWN != 0;
-    let (more, read_shut) = conn::has_behind(sk, seen);
+    // What came before a failure is there when that is noted, and so is what it is told by.
+    let (more, read_shut, failed) = conn::has_behind(sk, seen, || {
+        let cut = sk.cut_told.load(Relaxed) == 0 && sk.failure().is_some();
+        sk.err() != 0 || cut
+    });
     if more {
         // It has just come, and stands before whatever came with it.
         return News::Data;
     }
     // As with TCP, who reads finds the end of a stream that has one, whatever happened after it.
-    let whole = sk.is_whole();
-    let cut = sk.cut_told.load(Relaxed) == 0 && sk.failure().is_some();
-    if !whole && (sk.err() != 0 || cut) {
+    if failed && !sk.is_whole() {
         News::Failed
     } else if shut || read_shut {
         News::End

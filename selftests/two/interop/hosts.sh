@@ -79,7 +79,7 @@ ipsec_on() {
 	for spi in 1:10.77.0.1:10.77.0.2 2:10.77.0.2:10.77.0.1; do
 		read -r spi from to <<<"${spi//:/ }"
 		ip xfrm state add src $from dst $to proto esp spi 0x100$spi mode transport \
-			auth 'hmac(sha256)' "0x$(printf '%064d' 7)" enc 'ecb(cipher_null)' ''
+			auth 'hmac(sha256)' "0x$(printf '%064d' 7)" enc 'cbc(aes)' "0x$(printf '%032d' 9)"
 		local dir=in
 		[ $VM_LOCAL != $from ] || dir=out
 		ip xfrm policy add src $from dst $to proto tcp dir $dir tmpl src $from dst $to proto esp mode transport

@@ -24,6 +24,8 @@ pub enum Timer {
     CloseWait,
     /// The peer has to answer our A.
     AbortWait,
+    /// The peer has said that its direction ended, and may have data left. Its end is one after the second time.
+    Rest,
 }
 
 impl Timer {
@@ -34,6 +36,8 @@ impl Timer {
             Timer::Drain => 60_000,
             Timer::CloseWait => 60_000,
             Timer::AbortWait => 2_000,
+            // Linux goes on as soon as it hears that there is room.
+            Timer::Rest => 100,
         }
     }
 }
@@ -47,26 +51,29 @@ impl Conn {
     /// Shuts both directions (`SHUT_RDWR`): C follows once all data was sent. While there is unread data, which the
     /// application may still read, the peer is told no more than that nothing follows, as by TCP.
     pub fn shutdown_both(&mut self) -> Events {
-        self.end_with(Fin::Closed)
+        let mut events = Events::default();
+        self.end_at_last(&mut events);
+        events.merge(self.end_with(Fin::Closed));
+        events
     }
 
     /// The application closed the socket. C follows once all data was sent, in the background.
     /// If there is unread data, A follows at once.
     pub fn close(&mut self) -> Events {
+        let mut events = Events::default();
         self.app_closed = true;
+        self.end_at_last(&mut events);
         self.drain_mark = self.progress();
-        let events = self.end_with(Fin::Closed);
-        let changed = self.step(Event::AppClosed);
-        Events {
-            changed: events.changed || changed,
-            ..events
-        }
+        events.merge(self.end_with(Fin::Closed));
+        events.changed |= self.step(Event::AppClosed);
+        events
     }
 
     /// The application closed the socket and wants it gone: `SO_LINGER` with 0 seconds, or a
     /// disconnect. Data is dropped in both directions.
     pub fn abort(&mut self) -> Events {
         let mut events = Events::default();
+        self.end_at_last(&mut events);
         self.abort_for(ConnError::Aborted, &mut events);
         self.app_closed = true;
         self.void = true;
@@ -80,6 +87,7 @@ impl Conn {
     pub fn is_flowing(&self) -> bool {
         self.tx.state == State::Active
             && self.tx.sent == Fin::None
+            && self.put_off == Fin::None
             && !(self.app_closed || self.reset_tcp || self.cork || self.more)
     }
 
@@ -101,6 +109,7 @@ impl Conn {
             State::Closed | State::ProcessAbort => None,
             _ if self.app_closed => owed.then_some(Timer::Drain),
             _ if self.send_unsent() > 0 && self.is_corked() => Some(Timer::Cork),
+            _ if self.put_off != Fin::None => Some(Timer::Rest),
             _ => None,
         }
     }
@@ -114,6 +123,7 @@ impl Conn {
         self.undo = None;
         match timer {
             Timer::Cork => self.push_pending(),
+            Timer::Rest => self.look_for_rest(&mut events),
             Timer::Drain => {
                 let progress = self.progress();
                 if progress == self.drain_mark {

@@ -18,7 +18,10 @@ use super::{
     SPARE, //
 };
 use crate::{
-    cdc::Cdc,
+    cdc::{
+        Cdc,
+        StateFlags, //
+    },
     cursor::{
         amount,
         Position,
@@ -164,16 +167,74 @@ impl Conn {
         if cdc.prod_flags.update_requested {
             self.tx.owe_update = true;
         }
-        if cdc.state_flags.closed {
-            self.peer_closes(&mut events);
-        } else if cdc.state_flags.done && self.rx_fin == Fin::None {
+        self.take_end(cdc.state_flags, &mut events);
+        events
+    }
+
+    /// What the peer says of the end of its direction, or of both.
+    ///
+    /// Linux waits for room for 2 s, then says so before it has sent all, and goes on with that as soon as there is room; at the end
+    /// of a process it does not wait at all. As a rule it says B as well then, but also where the last bytes filled
+    /// our element exactly. Such an end is put off until the rest has come, or does not come ([`Timer::Rest`]).
+    fn take_end(&mut self, flags: StateFlags, events: &mut Events) {
+        let fin = match flags {
+            StateFlags { closed: true, .. } => Fin::Closed,
+            StateFlags { done: true, .. } => Fin::Done,
+            _ => Fin::None,
+        };
+        if fin <= self.rx_fin {
+            return;
+        }
+        // Once it has some, it need not have waited again.
+        let has_waited = self.peer_waited || self.put_off != Fin::None;
+        let may_have_rest = self.peer_blocked && (fin == Fin::Closed || has_waited);
+        if may_have_rest && !self.whole && self.want < Fin::Closed {
+            self.put_off = fin;
+        } else {
+            self.end_of_peer(fin, events);
+        }
+    }
+
+    /// The peer's direction, or both, end here.
+    fn end_of_peer(&mut self, fin: Fin, events: &mut Events) {
+        self.put_off = Fin::None;
+        if fin == Fin::Closed {
+            self.peer_closes(events);
+        } else {
             events.readable = true;
             events.changed = true;
             self.step(Event::PeerDone);
             self.rx_fin = Fin::Done;
             self.whole = !self.peer_blocked;
         }
-        events
+    }
+
+    /// An end that was put off is one now.
+    pub(super) fn end_at_last(&mut self, events: &mut Events) {
+        if self.put_off != Fin::None && !self.is_over() {
+            self.end_of_peer(self.put_off, events);
+        }
+    }
+
+    /// Time has passed with an end put off: it is one if all has been read, the peer knew that all this time, and nothing has come.
+    pub(super) fn look_for_rest(&mut self, events: &mut Events) {
+        let is_told = self.unread() == 0 && self.reportable().since(self.tx.told) == 0;
+        let mark = is_told.then_some(self.received.total);
+        if mark.is_some() && mark == self.rest_mark {
+            self.end_at_last(events);
+        }
+        self.rest_mark = mark;
+    }
+
+    /// Tells whether the peer, when it says that nothing follows, has waited for room for so long that Linux would have
+    /// given up waiting.
+    pub fn set_peer_waited(&mut self, on: bool) {
+        self.peer_waited = on;
+    }
+
+    /// Whether the peer has closed both directions, or has said so and may have data left.
+    fn has_peer_closed(&self) -> bool {
+        self.rx_fin.max(self.put_off) >= Fin::Closed
     }
 
     /// A posted transmit was completed; `ok` says how. A completion speaks for all before it.
@@ -316,7 +377,7 @@ impl Conn {
     /// arrived, and its TCP connection just went the same way.
     pub fn handle_tcp_reset(&mut self) -> Events {
         let mut events = Events::default();
-        if self.rx_fin < Fin::Closed {
+        if !self.has_peer_closed() {
             self.abort_for(ConnError::TcpReset, &mut events);
         }
         events
@@ -325,7 +386,7 @@ impl Conn {
     /// Bytes came over TCP. More may come before our reset is out: that is the same violation.
     pub fn handle_tcp_data(&mut self) -> Events {
         let mut events = Events::default();
-        if self.rx_fin < Fin::Closed && !self.is_over() {
+        if !self.has_peer_closed() && !self.is_over() {
             self.violate(Violation::TcpData, &mut events);
         }
         events

@@ -520,26 +520,155 @@ fn a_stream_with_an_end_keeps_it() {
     }
 }
 
-/// Linux ends the stream with data left that has found no room, if its process ends.
+const BLOCKED: ProdFlags = ProdFlags {
+    blocked: true,
+    urgent_pending: false,
+    urgent_present: false,
+    update_requested: false,
+    failover: false,
+};
+
+/// A peer like Linux, which has filled our element, and ends its direction, or both, after the time for which it waits: with
+/// some bytes left that have found no room, perhaps.
+fn filled_and_ended(done: bool, closed: bool) -> Rig {
+    let mut rig = Rig::new(64, 0);
+    let _ = rig.flags(BLOCKED);
+    rig.produced = 64;
+    let _ = rig.flags(BLOCKED);
+    rig.conn.set_peer_waited(true);
+    rig.state.done = done;
+    rig.state.closed = closed;
+    let _ = rig.flags(BLOCKED);
+    rig
+}
+
+const ENDS_OF_LINUX: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
+
+/// Whether the stream has ended, as readers see it.
+fn has_ended(rig: &Rig) -> bool {
+    assert_eq!(rig.conn.read_shut(), rig.conn.timer().is_none());
+    rig.conn.read_shut()
+}
+
 #[test]
-fn an_end_of_a_blocked_peer_is_none() {
-    let blocked = ProdFlags {
-        blocked: true,
-        ..ProdFlags::default()
-    };
-    for (done, closed) in [(true, false), (false, true), (true, true)] {
-        let mut rig = Rig::new(4096, 0);
+fn an_end_with_data_left_is_put_off_until_that_has_come() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let mut rig = filled_and_ended(done, closed);
+        for _ in 0..5 {
+            assert!(!has_ended(&rig) && !rig.conn.is_flowing());
+            assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        }
+        assert_eq!(rig.recv(100), 64);
+        let posts = rig.posts();
+        assert_eq!(
+            posts.last().map(|t| t.cdc.cons),
+            Some(rig.cursor(64)),
+            "the peer hears of the room"
+        );
+        assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        // Some of the rest, with which our element is full again, and then all of it.
+        rig.conn.set_peer_waited(false);
+        rig.produced += 64;
+        let _ = rig.flags(BLOCKED);
+        assert_eq!(rig.recv(100), 64);
+        let _ = rig.posts();
+        assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        let events = rig.data(10);
+        assert!(events.changed && has_ended(&rig) && rig.conn.is_whole());
+        assert_eq!((rig.recv(100), rig.conn.eof()), (10, true));
+        assert_eq!(rig.conn.peer_closed(), closed);
+    }
+}
+
+/// The last bytes have filled our element exactly.
+#[test]
+fn an_end_with_nothing_left_is_one_soon_after_all_was_read() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let mut rig = filled_and_ended(done, closed);
+        assert_eq!(rig.recv(60), 60);
+        let post = rig.post();
+        let _ = rig.sent(&post);
+        for _ in 0..3 {
+            assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        }
+        assert_eq!(rig.recv(60), 4);
+        // What the peer does not know does not count.
+        for _ in 0..3 {
+            assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        }
+        assert_eq!(rig.post().cdc.cons, rig.cursor(64));
+        assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        assert!(!has_ended(&rig));
+        assert!(rig.conn.handle_timeout(Timer::Rest).changed);
+        assert!(has_ended(&rig) && rig.conn.eof() && !rig.conn.is_whole());
+        assert_eq!((rig.conn.peer_closed(), rig.conn.error()), (closed, None));
+    }
+}
+
+/// A peer that has not waited for room says D when all was sent; one that is through with its process says C at once.
+#[test]
+fn an_end_without_waiting_is_put_off_if_it_is_one_of_both_directions() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let mut rig = Rig::new(64, 0);
+        rig.produced = 64;
         rig.state.done = done;
         rig.state.closed = closed;
-        let _ = rig.flags(blocked);
-        assert!(rig.conn.read_shut() && !rig.conn.is_whole());
+        let _ = rig.flags(BLOCKED);
+        assert_eq!(has_ended(&rig), !closed);
     }
-    // One that had ended before stays so.
+}
+
+#[test]
+fn an_end_that_was_put_off_is_one_for_who_closes() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let after = if closed {
+            State::Closed
+        } else {
+            State::PeerFinCloseWait
+        };
+        for unread in [0, 64] {
+            let mut rig = filled_and_ended(done, closed);
+            assert_eq!(rig.recv(64 - unread), 64 - unread);
+            let _ = rig.conn.close();
+            let posts = rig.posts();
+            let flags = posts.last().map(|t| t.cdc.state_flags).expect("an end");
+            assert_eq!((flags.aborted, flags.closed), (unread > 0, unread == 0));
+            assert_eq!((rig.conn.state(), rig.conn.error()), (after, None));
+        }
+        let mut rig = filled_and_ended(done, closed);
+        let _ = rig.conn.shutdown_both();
+        assert!(rig.conn.read_shut());
+        let mut rig = filled_and_ended(done, closed);
+        let _ = rig.conn.abort();
+        assert!(rig.conn.read_shut());
+    }
+}
+
+/// The peer's TCP connection went the way of its socket, which says nothing new.
+#[test]
+fn a_reset_behind_a_close_that_was_put_off_is_no_news() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let mut rig = filled_and_ended(done, closed);
+        let _ = rig.conn.handle_tcp_reset();
+        assert_eq!(rig.conn.error().is_none(), closed);
+        let mut rig = filled_and_ended(done, closed);
+        assert_eq!(rig.conn.handle_tcp_data().violation.is_none(), closed);
+        // With the link, what was left is lost.
+        let mut rig = filled_and_ended(done, closed);
+        let _ = rig.conn.handle_link_failed();
+        assert_eq!(rig.conn.error(), Some(ConnError::LinkFailed));
+        assert!(!rig.conn.is_whole());
+    }
+}
+
+/// What was whole once stays so.
+#[test]
+fn a_close_of_a_blocked_peer_that_was_done_is_one() {
     let mut rig = Rig::new(4096, 0);
     let _ = rig.done();
     rig.state.closed = true;
-    let _ = rig.flags(blocked);
-    assert!(rig.conn.is_whole());
+    let _ = rig.flags(BLOCKED);
+    assert!(rig.conn.is_whole() && rig.conn.peer_closed());
 }
 
 /// The A that stood for a C may not have got through, and the connection is over by now.
