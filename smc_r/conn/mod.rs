@@ -190,6 +190,9 @@ struct Place {
 /// has been, over another link.
 const OVERTAKEN_MS: u64 = 2_000;
 
+/// For so long, the end of TCP waits for what the peer has said before it.
+const TCP_END_MS: u64 = 200;
+
 /// Linux gives up waiting for room after 2 s, and says that nothing follows (`SMC_MAX_STREAM_WAIT_TIMEOUT`). Less, since its
 /// data may have taken a while to be seen here.
 const PEER_WAITS_MS: u64 = 1_500;
@@ -205,6 +208,8 @@ pub(crate) struct Connection {
     heard_on: Option<LinkIx>,
     /// When messages are lost that have been overtaken by others and not come yet.
     overtaken_until: Option<u64>,
+    /// When TCP's end counts: what the peer has said before it comes over a link, and may be slower.
+    tcp_end_at: Option<u64>,
     pub(crate) token: ConnToken,
     ring: Option<ring::Ring>,
     /// Of the ring that it began with, and would like to have.
@@ -270,6 +275,7 @@ impl Connection {
             next: None,
             heard_on: None,
             overtaken_until: None,
+            tcp_end_at: None,
             token: parts.token,
             ring: Some(ring),
             ring_size,
@@ -548,6 +554,7 @@ impl Connection {
             && !self.core.is_awaiting()
             && self.timer.is_none()
             && self.overtaken_until.is_none()
+            && self.tcp_end_at.is_none()
             && !self.watch.is_on()
     }
 
@@ -568,18 +575,14 @@ impl Connection {
         } else if self.overtaken_until.is_none() {
             self.overtaken_until = Some(now_ms().saturating_add(OVERTAKEN_MS));
         }
-        let timer = match (self.timer.map(|(_, at)| at), self.overtaken_until) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        if !self.watch.is_on() {
-            return timer;
-        }
         let watch = self.watch.deadline(&self.core, now());
-        match (timer, watch.map(|at| at.as_millis())) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let times = [
+            self.timer.map(|(_, at)| at),
+            self.overtaken_until,
+            self.tcp_end_at,
+            watch.map(|at| at.as_millis()),
+        ];
+        times.into_iter().flatten().min()
     }
 
     /// How many milliseconds from now the work item has to be arranged for; `None` if it need not
@@ -923,7 +926,10 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
         with(sk, |connection| {
             let error = (error != 0).then(|| from_number(error));
             connection.tcp_error = connection.tcp_error.or(error);
-            ((), connection.core.handle_tcp_reset())
+            // A program that closes with SO_LINGER of 0 seconds has perhaps sent something just before.
+            let at = now_ms().saturating_add(TCP_END_MS);
+            connection.tcp_end_at.get_or_insert(at);
+            ((), Events::default())
         });
         return;
     }
@@ -957,6 +963,10 @@ fn service(sk: &SocketRef) {
         if connection.overtaken_until.is_some_and(|at| at <= now_ms()) {
             connection.overtaken_until = None;
             return (false, connection.core.handle_drained());
+        }
+        if connection.tcp_end_at.is_some_and(|at| at <= now_ms()) {
+            connection.tcp_end_at = None;
+            return (false, connection.core.handle_tcp_reset());
         }
         let due = connection.timer.filter(|(_, at)| *at <= now_ms());
         let events = match due {

@@ -147,6 +147,18 @@ def linger_of_zero_with_data(t):
     t.note("ends by", end)
 
 
+def linger_of_zero_behind_data(t):
+    for number in range(7):
+        client, server = t.pair()
+        linger(client, 1, 0)
+        client.send(b"last words")
+        if number % 2:
+            client.shutdown(socket.SHUT_WR)
+        client.close()
+        t.do("peer", server.recv, 100)
+        t.do("then", server.recv, 100)
+
+
 def linger_of_zero_and_shutdown(t):
     client, server = t.pair()
     linger(client, 1, 0)
@@ -333,7 +345,7 @@ def limits_of_options(t):
 SCRIPTS = [
     shutdown_of_writing, shutdown_of_reading, shutdown_of_both, shutdown_of_both_with_unread,
     shutdown_of_both_with_unread_and_unsent, shutdown_of_both_and_data,
-    shutdown_wakes, linger_of_zero, linger_of_zero_with_data, linger_of_zero_and_shutdown,
+    shutdown_wakes, linger_of_zero, linger_of_zero_with_data, linger_of_zero_behind_data, linger_of_zero_and_shutdown,
     linger_with_time, linger_waits, linger_gives_up, linger_without_blocking, linger_and_signal,
     linger_off, close_with_unread, close_at_once, close_after_the_peer, half_closed_peer_dies,
     a_process_dies, errors_are_told_once, user_timeout, state_by_tcp_info, limits_of_options,
