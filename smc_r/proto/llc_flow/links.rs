@@ -390,6 +390,7 @@ impl Flow {
                 self.lose_exchanges(link, now);
                 self.remove_link(link);
                 self.event(Event::LinkGone(link));
+                self.others_stand_in(now);
             }
             Some(Stage::New) => {
                 let made = self.adding() != Some(Adding::Make);
@@ -440,6 +441,7 @@ impl Flow {
                 if usable && dead && self.other_carrier(link).is_some() {
                     self.take_down(link, DownReason::PeerDeleted(message.reason));
                     self.lose_exchanges(link, now);
+                    self.others_stand_in(now);
                 }
                 self.go_on(now);
             }
@@ -494,6 +496,7 @@ impl Flow {
         if let Some(link) = link.filter(|link| *link != via && self.is_active(*link)) {
             self.take_down(link, DownReason::Local);
             self.forget_incoming(link);
+            self.others_stand_in(now);
         }
         self.send_delete(wish, link, via, now);
     }
@@ -856,9 +859,14 @@ impl Flow {
             }
         }
         self.lose_exchanges(link, now);
+        self.others_stand_in(now);
+        self.go_on(now);
+    }
+
+    /// A link is down. It may have been the one that was to stand in for others: another one does, or they stay.
+    fn others_stand_in(&mut self, now: Time) {
         self.review_rest(now);
         self.go_on_draining(now);
-        self.go_on(now);
     }
 
     /// LLC messages are not replayed on another link: whoever began an exchange begins anew.

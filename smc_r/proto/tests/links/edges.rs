@@ -61,7 +61,8 @@ use crate::{
         server,
         Client,
         Server,
-        SECOND, //
+        SECOND,
+        THIRD, //
     },
     world::{
         Action,
@@ -983,6 +984,39 @@ fn connections_are_held_while_a_link_goes() {
     }
     assert_eq!(now, 3_001);
     assert!(!client.flow.is_sealed(second));
+}
+
+/// The link that was to show that it works is deleted by the server: another one has to.
+#[test]
+fn another_link_stands_in_if_the_first_choice_goes() {
+    for v2 in [false, true] {
+        for links in [2, 3] {
+            let mut client = Client::new(v2);
+            let second = client.join(SECOND);
+            let last = if links == 3 {
+                client.join(THIRD)
+            } else {
+                second
+            };
+            client.sends();
+            client.events();
+            assert!(client.flow.delete_link(last, at(1)));
+            assert!(client.flow.is_doomed(last));
+            assert_eq!(client.sends(), [(0, kind(v2, 0x07))]);
+            client.delete(11, second);
+            let reply = client.flow.poll_send_with(&OwnTable::EMPTY).unwrap();
+            assert_eq!((reply.link, reply.message[0]), (second, kind(v2, 0x04)));
+            if links == 3 {
+                client.answer_test(second);
+                assert!(client.events().contains(&Event::Hold));
+                assert!(client.flow.is_resting(last));
+            } else {
+                // The last one stays.
+                assert_eq!(client.sends(), []);
+                assert!(!client.flow.is_doomed(last) && client.flow.is_link_up(last));
+            }
+        }
+    }
 }
 
 /// That all has arrived over a link is told by the answer to a TEST LINK that was sent after somebody asked, and by no other.
