@@ -13,7 +13,7 @@ use smc_proto::{
     wire::{Gid, Mac, RToken}, //
 };
 
-use super::{Drain, Group};
+use super::Group;
 use crate::{
     conn,
     device::Path,
@@ -148,10 +148,7 @@ impl Group {
         if self.links().nth(1).is_some() {
             self.several.store(1, Relaxed);
         }
-        if link.path.device.is_drained(link.path.port) {
-            self.drain_link(Drain::Port, &link);
-        }
-        self.review_port_drain();
+        self.leave_drained_ports();
         self.spread();
     }
 
@@ -179,6 +176,8 @@ impl Group {
         // Whatever was posted has completed then, and what came in was handed on.
         link.stop();
         self.for_each_connection(|sk| conn::leave(sk, &link));
+        // It may have been what one on a drained port was to be left for.
+        self.leave_drained_ports();
     }
 
     /// Keeps the connections quiet that have to do with links that are at rest, or come to it.

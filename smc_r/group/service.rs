@@ -106,17 +106,25 @@ impl Group {
         self.is_usable() && self.links().any(on_it) && !self.links().all(on_it)
     }
 
-    /// A port is drained no more, or there is a link on another one: then the group is in use again,
-    /// and what it has on drained ports is not.
+    /// A port is drained no more: the group is in use again if all depended on that, and what it still has on drained ports
+    /// is not.
     pub(crate) fn review_port_drain(self: &Arc<Self>) {
-        if self.drained.load(Relaxed) & Drain::Port as u32 == 0 {
+        if self.drained.load(Relaxed) & Drain::Port as u32 != 0 {
+            self.leave_drained_ports();
+        }
+    }
+
+    /// Takes what is on drained ports out of use; the whole group if it has no other link. Asked whenever there is one link more or
+    /// less: what was to go stays if the one fails that was to be there instead.
+    pub(super) fn leave_drained_ports(self: &Arc<Self>) {
+        if !self.is_usable() {
             return;
         }
         let is_drained = |link: &Arc<Link>| link.path.device.is_drained(link.path.port);
-        if self.links().all(|link| is_drained(&link)) {
-            return;
+        let has_other = self.links().any(|link| !is_drained(&link));
+        if has_other && self.drained.load(Relaxed) & Drain::Port as u32 != 0 {
+            self.drain(Drain::Port, false);
         }
-        self.drain(Drain::Port, false);
         self.links()
             .filter(is_drained)
             .for_each(|link| self.drain_link(Drain::Port, &link));
