@@ -961,10 +961,13 @@ static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 	return len;
 }
 
-/* A request that was answered is hashed until a connection is made of it, it is replaced by a copy, or it is given up. */
+/*
+ * A request that was answered is hashed until a connection is made of it, it is replaced by a copy, or it is given up. One
+ * of Fast Open never is: its connection is there first.
+ */
 static bool kapi_is_over(const struct request_sock *req)
 {
-	return hlist_nulls_unhashed_lockless(&req->__req_common.skc_nulls_node);
+	return !tcp_rsk(req)->tfo_listener && hlist_nulls_unhashed_lockless(&req->__req_common.skc_nulls_node);
 }
 
 /*

@@ -193,10 +193,6 @@ const OVERTAKEN_MS: u64 = 2_000;
 /// For so long, the end of TCP waits for what the peer has said before it.
 const TCP_END_MS: u64 = 200;
 
-/// Linux gives up waiting for room after 2 s, and says that nothing follows (`SMC_MAX_STREAM_WAIT_TIMEOUT`). Less, since its
-/// data may have taken a while to be seen here.
-const PEER_WAITS_MS: u64 = 1_500;
-
 /// An established connection and all that it uses.
 pub(crate) struct Connection {
     core: Conn,
@@ -237,8 +233,6 @@ pub(crate) struct Connection {
     ring_used: bool,
     /// See [`Connection::note_arrival`].
     arrival: i64,
-    /// When data has come last for which the element had hardly room, in milliseconds.
-    filled: u64,
 }
 
 /// The parts of a new connection, in the order of their acquisition.
@@ -294,7 +288,6 @@ impl Connection {
             // It is about to be.
             ring_used: true,
             arrival: 0,
-            filled: 0,
         };
         KBox::write(room, this)
     }
@@ -338,8 +331,6 @@ impl Connection {
     fn handle_cdc(&mut self, link: LinkIx, cdc: &Cdc) -> Events {
         if cdc.prod_flags.blocked {
             self.group.ns.stats.rx().own_full();
-            let waited = now_ms().saturating_sub(self.filled) >= PEER_WAITS_MS;
-            self.core.set_peer_waited(waited);
         }
         let before = self.core.received();
         let (rmb, start) = (self.element.rmb(), self.element.offset());
@@ -361,9 +352,6 @@ impl Connection {
         }
         let with_data = self.core.received() != before;
         self.messages.received(with_data);
-        if with_data && cdc.prod_flags.blocked {
-            self.filled = now_ms();
-        }
         events
     }
 

@@ -24,7 +24,7 @@ pub enum Timer {
     CloseWait,
     /// The peer has to answer our A.
     AbortWait,
-    /// The peer has said that its direction ended, and may have data left. Its end is one after the second time.
+    /// The peer has said that its direction ended, and might have had data left, which would have come.
     Rest,
 }
 
@@ -36,8 +36,8 @@ impl Timer {
             Timer::Drain => 60_000,
             Timer::CloseWait => 60_000,
             Timer::AbortWait => 2_000,
-            // Linux goes on as soon as it hears that there is room.
-            Timer::Rest => 100,
+            // Linux goes on as soon as it hears that there is room. A packet that gets lost is repeated once in this time.
+            Timer::Rest => 300,
         }
     }
 }
@@ -108,8 +108,8 @@ impl Conn {
             }
             State::Closed | State::ProcessAbort => None,
             _ if self.app_closed => owed.then_some(Timer::Drain),
+            _ if self.is_rest_awaited() => Some(Timer::Rest),
             _ if self.send_unsent() > 0 && self.is_corked() => Some(Timer::Cork),
-            _ if self.put_off != Fin::None => Some(Timer::Rest),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ impl Conn {
         self.undo = None;
         match timer {
             Timer::Cork => self.push_pending(),
-            Timer::Rest => self.look_for_rest(&mut events),
+            Timer::Rest => self.end_at_last(&mut events),
             Timer::Drain => {
                 let progress = self.progress();
                 if progress == self.drain_mark {

@@ -144,6 +144,11 @@ impl Conn {
             events.held = true;
             return events;
         };
+        if self.put_off != Fin::None && ahead > 1 && self.awaited.is_empty() {
+            // Linux goes over to another link without a validation then, and what got lost with the first is missing.
+            self.violate(Violation::DataLost, &mut events);
+            return events;
+        }
         self.rx_seq = cdc.seq;
         self.rx_prod_flags = cdc.prod_flags;
         self.rx_state_flags = cdc.state_flags;
@@ -173,9 +178,10 @@ impl Conn {
 
     /// What the peer says of the end of its direction, or of both.
     ///
-    /// Linux waits for room for 2 s, then says so before it has sent all, and goes on with that as soon as there is room; at the end
-    /// of a process it does not wait at all. As a rule it says B as well then, but also where the last bytes filled
-    /// our element exactly. Such an end is put off until the rest has come, or does not come ([`Timer::Rest`]).
+    /// Linux waits for 2 s for room, or as long as SO_LINGER says, but not at the end of a process; then it says so
+    /// before it has sent all, and goes on as soon as there is room. It says B as well then, but also where the last bytes have
+    /// filled our element exactly. For readers, such an end is put off until the rest has come, or does not come
+    /// ([`Timer::Rest`]). Writers have to do with a peer that reads nothing more after C.
     fn take_end(&mut self, flags: StateFlags, events: &mut Events) {
         let fin = match flags {
             StateFlags { closed: true, .. } => Fin::Closed,
@@ -185,14 +191,17 @@ impl Conn {
         if fin <= self.rx_fin {
             return;
         }
-        // Once it has some, it need not have waited again.
-        let has_waited = self.peer_waited || self.put_off != Fin::None;
-        let may_have_rest = self.peer_blocked && (fin == Fin::Closed || has_waited);
-        if may_have_rest && !self.whole && self.want < Fin::Closed {
-            self.put_off = fin;
-        } else {
-            self.end_of_peer(fin, events);
+        let is_unheard = fin == Fin::Closed && self.send_unsent() > 0;
+        let may_have_rest = self.peer_blocked && !self.whole && !is_unheard;
+        let fin = fin.max(self.put_off);
+        if !may_have_rest || self.want >= Fin::Closed {
+            return self.end_of_peer(fin, events);
         }
+        if fin == Fin::Closed && self.put_off != fin {
+            events.writable = true;
+            events.changed = true;
+        }
+        self.put_off = fin;
     }
 
     /// The peer's direction, or both, end here.
@@ -216,24 +225,18 @@ impl Conn {
         }
     }
 
-    /// Time has passed with an end put off: it is one if all has been read, the peer knew that all this time, and nothing has come.
-    pub(super) fn look_for_rest(&mut self, events: &mut Events) {
-        let is_told = self.unread() == 0 && self.reportable().since(self.tx.told) == 0;
-        let mark = is_told.then_some(self.received.total);
-        if mark.is_some() && mark == self.rest_mark {
-            self.end_at_last(events);
-        }
-        self.rest_mark = mark;
-    }
-
-    /// Tells whether the peer, when it says that nothing follows, has waited for room for so long that Linux would have
-    /// given up waiting.
-    pub fn set_peer_waited(&mut self, on: bool) {
-        self.peer_waited = on;
+    /// Whether an end that was put off is one if nothing comes for a while: all has been read, and the peer knows.
+    pub(super) fn is_rest_awaited(&self) -> bool {
+        let is_told = self.reportable().since(self.tx.told) == 0;
+        self.put_off != Fin::None
+            && self.unread() == 0
+            && is_told
+            && !(self.down || self.flight.is_signalled())
     }
 
     /// Whether the peer has closed both directions, or has said so and may have data left.
-    fn has_peer_closed(&self) -> bool {
+    #[inline]
+    pub(super) fn has_peer_closed(&self) -> bool {
         self.rx_fin.max(self.put_off) >= Fin::Closed
     }
 
@@ -282,7 +285,7 @@ impl Conn {
             self.confirmed = self.confirmed.advance(self.ring, n);
         }
         self.tx.written = self.confirmed;
-        if self.rx_fin >= Fin::Closed {
+        if self.has_peer_closed() {
             // The peer reads nothing more: what was under way is not repeated.
             self.committed = self.tx.written;
         }

@@ -383,12 +383,8 @@ pub struct Conn {
     /// it gives up the rest, as at the end of a process; then, as a rule, it says that it is blocked, too.
     whole: bool,
     peer_blocked: bool,
-    /// See [`Conn::set_peer_waited`].
-    peer_waited: bool,
     /// What the peer has said that its direction ended with, and is not taken for the end yet.
     put_off: Fin,
-    /// What had come when it was looked whether more does.
-    rest_mark: Option<u64>,
     rx_prod_flags: ProdFlags,
     rx_state_flags: StateFlags,
     /// Bytes handed out by `recv_spans` are being read.
@@ -508,9 +504,7 @@ impl Conn {
             rx_fin: Fin::None,
             whole: false,
             peer_blocked: false,
-            peer_waited: false,
             put_off: Fin::None,
-            rest_mark: None,
             rx_prod_flags: ProdFlags::default(),
             rx_state_flags: StateFlags::default(),
             reading: false,

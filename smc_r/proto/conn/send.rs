@@ -173,12 +173,12 @@ impl Conn {
     /// the connection is over.
     #[inline]
     pub fn write_shut(&self) -> bool {
-        self.want != Fin::None || self.rx_fin >= Fin::Closed || self.is_over()
+        self.want != Fin::None || self.has_peer_closed() || self.is_over()
     }
 
     /// Whether the application could send, if only the peer had not closed both directions.
     pub fn is_unheard(&self) -> bool {
-        self.want == Fin::None && self.rx_fin == Fin::Closed && !self.is_over()
+        self.want == Fin::None && self.has_peer_closed() && !self.is_over()
     }
 
     /// Whether nothing is under way any more: the connection may go on on another link, although its own works, as soon as
@@ -430,7 +430,7 @@ impl Conn {
     /// Bytes that may be written now: there, inside the peer's window, not behind urgent data. What was written over a
     /// link that failed goes out whole, see [`Self::is_data_due`]; there was room for it.
     fn ready_data(&self) -> u32 {
-        if self.tx.stall.is_some() || self.rx_fin >= Fin::Closed {
+        if self.tx.stall.is_some() || self.has_peer_closed() {
             return 0;
         }
         let end = match self.tx.next_mark() {
@@ -446,7 +446,7 @@ impl Conn {
     /// Bytes before `end` that were written over a link that failed. Each message names a place that is not behind one that
     /// was named before, see [`Self::is_data_due`], that of the end included: they come with it.
     fn repeated(&self, end: u64) -> u32 {
-        if self.rx_fin >= Fin::Closed {
+        if self.has_peer_closed() {
             return 0;
         }
         amount(self.tx.written.total, self.tx.furthest.min(end))

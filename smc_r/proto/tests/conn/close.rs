@@ -528,55 +528,48 @@ const BLOCKED: ProdFlags = ProdFlags {
     failover: false,
 };
 
-/// A peer like Linux, which has filled our element, and ends its direction, or both, after the time for which it waits: with
-/// some bytes left that have found no room, perhaps.
+/// A peer like Linux, which has filled our element, and ends its direction, or both, with some bytes left that have found
+/// no room, perhaps.
 fn filled_and_ended(done: bool, closed: bool) -> Rig {
     let mut rig = Rig::new(64, 0);
-    let _ = rig.flags(BLOCKED);
     rig.produced = 64;
     let _ = rig.flags(BLOCKED);
-    rig.conn.set_peer_waited(true);
     rig.state.done = done;
     rig.state.closed = closed;
-    let _ = rig.flags(BLOCKED);
+    let events = rig.flags(BLOCKED);
+    assert!(!events.readable && events.changed == closed && events.writable == closed);
+    assert!(!rig.conn.read_shut() && !rig.conn.is_flowing());
     rig
 }
 
 const ENDS_OF_LINUX: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
 
-/// Whether the stream has ended, as readers see it.
-fn has_ended(rig: &Rig) -> bool {
-    assert_eq!(rig.conn.read_shut(), rig.conn.timer().is_none());
-    rig.conn.read_shut()
+/// The program reads so much, and the peer hears of it.
+fn read_and_tell(rig: &mut Rig, n: u32) {
+    assert_eq!(rig.recv(n), n);
+    let post = rig.post();
+    assert_eq!(rig.conn.timer(), None, "the peer need not have heard of it");
+    let _ = rig.sent(&post);
 }
 
 #[test]
 fn an_end_with_data_left_is_put_off_until_that_has_come() {
     for (done, closed) in ENDS_OF_LINUX {
         let mut rig = filled_and_ended(done, closed);
-        for _ in 0..5 {
-            assert!(!has_ended(&rig) && !rig.conn.is_flowing());
-            assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
-        }
-        assert_eq!(rig.recv(100), 64);
-        let posts = rig.posts();
-        assert_eq!(
-            posts.last().map(|t| t.cdc.cons),
-            Some(rig.cursor(64)),
-            "the peer hears of the room"
-        );
-        assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        assert_eq!(rig.conn.timer(), None, "nothing comes before there is room");
+        read_and_tell(&mut rig, 64);
+        assert_eq!(rig.conn.timer(), Some(Timer::Rest));
         // Some of the rest, with which our element is full again, and then all of it.
-        rig.conn.set_peer_waited(false);
         rig.produced += 64;
         let _ = rig.flags(BLOCKED);
-        assert_eq!(rig.recv(100), 64);
-        let _ = rig.posts();
+        assert_eq!(rig.conn.timer(), None);
         assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
+        read_and_tell(&mut rig, 64);
         let events = rig.data(10);
-        assert!(events.changed && has_ended(&rig) && rig.conn.is_whole());
+        assert!(events.changed && rig.conn.read_shut() && rig.conn.is_whole());
         assert_eq!((rig.recv(100), rig.conn.eof()), (10, true));
         assert_eq!(rig.conn.peer_closed(), closed);
+        assert_eq!(rig.conn.timer(), None);
     }
 }
 
@@ -585,36 +578,75 @@ fn an_end_with_data_left_is_put_off_until_that_has_come() {
 fn an_end_with_nothing_left_is_one_soon_after_all_was_read() {
     for (done, closed) in ENDS_OF_LINUX {
         let mut rig = filled_and_ended(done, closed);
-        assert_eq!(rig.recv(60), 60);
-        let post = rig.post();
-        let _ = rig.sent(&post);
-        for _ in 0..3 {
-            assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
-        }
-        assert_eq!(rig.recv(60), 4);
-        // What the peer does not know does not count.
-        for _ in 0..3 {
-            assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
-        }
-        assert_eq!(rig.post().cdc.cons, rig.cursor(64));
-        assert_eq!(rig.conn.handle_timeout(Timer::Rest), Events::default());
-        assert!(!has_ended(&rig));
-        assert!(rig.conn.handle_timeout(Timer::Rest).changed);
-        assert!(has_ended(&rig) && rig.conn.eof() && !rig.conn.is_whole());
+        read_and_tell(&mut rig, 60);
+        assert_eq!(rig.conn.timer(), None, "not all was read");
+        read_and_tell(&mut rig, 4);
+        assert_eq!(rig.conn.timer(), Some(Timer::Rest));
+        assert!(!rig.conn.read_shut());
+        let events = rig.conn.handle_timeout(Timer::Rest);
+        assert!(events.changed && events.readable);
+        assert!(rig.conn.eof() && !rig.conn.is_whole());
         assert_eq!((rig.conn.peer_closed(), rig.conn.error()), (closed, None));
+        assert_eq!(rig.conn.timer(), None);
     }
 }
 
-/// A peer that has not waited for room says D when all was sent; one that is through with its process says C at once.
+/// The link fails on which the peer was told that there is room.
 #[test]
-fn an_end_without_waiting_is_put_off_if_it_is_one_of_both_directions() {
+fn an_end_is_put_off_as_long_as_the_peer_need_not_know_of_the_room() {
     for (done, closed) in ENDS_OF_LINUX {
-        let mut rig = Rig::new(64, 0);
+        let mut rig = filled_and_ended(done, closed);
+        assert_eq!(rig.recv(64), 64);
+        let post = rig.post();
+        let _ = rig.conn.handle_sent(post.ticket, false);
+        assert_eq!(rig.conn.timer(), None);
+        let _ = rig.conn.handle_failover();
+        let posts = rig.posts();
+        assert_eq!(posts.last().map(|t| t.cdc.cons), Some(rig.cursor(64)));
+        assert_eq!(rig.conn.timer(), None);
+        for post in &posts {
+            let _ = rig.sent(post);
+        }
+        assert_eq!(rig.conn.timer(), Some(Timer::Rest));
+    }
+}
+
+/// A peer that has closed reads nothing more, whatever it has left: writers do not wait for it.
+#[test]
+fn writers_do_not_wait_for_an_end_that_was_put_off() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let rig = filled_and_ended(done, closed);
+        assert_eq!(
+            (rig.conn.write_shut(), rig.conn.is_unheard()),
+            (closed, closed)
+        );
+        // What could not be sent to it is lost.
+        let mut rig = Rig::with(128, 64, 0);
+        assert_eq!(rig.send(64), 64);
+        let _ = rig.posts();
+        assert_eq!(rig.send(10), 10);
+        assert!(rig.posts().iter().all(|t| t.writes().is_empty()));
         rig.produced = 64;
         rig.state.done = done;
         rig.state.closed = closed;
         let _ = rig.flags(BLOCKED);
-        assert_eq!(has_ended(&rig), !closed);
+        assert_eq!(rig.conn.error(), closed.then_some(ConnError::Reset));
+    }
+}
+
+/// Once it has said that it ended, Linux goes over to another link without saying what it sent last.
+#[test]
+fn a_gap_behind_an_end_that_was_put_off_is_a_loss() {
+    for (done, closed) in ENDS_OF_LINUX {
+        let mut rig = filled_and_ended(done, closed);
+        read_and_tell(&mut rig, 64);
+        rig.seq += 1;
+        rig.produced += 20;
+        let cdc = rig.message();
+        let events = rig.handle_over(1, &cdc);
+        assert_eq!(events.violation, Some(Violation::DataLost));
+        assert_eq!(rig.recv(100), 0);
+        assert!(!rig.conn.is_whole());
     }
 }
 
