@@ -190,7 +190,7 @@ struct Place {
 /// has been, over another link.
 const OVERTAKEN_MS: u64 = 2_000;
 
-/// For so long, the end of TCP waits for what the peer has said before it.
+/// For so long, a reset by the peer waits for what was said before it.
 const TCP_END_MS: u64 = 200;
 
 /// An established connection and all that it uses.
@@ -204,7 +204,7 @@ pub(crate) struct Connection {
     heard_on: Option<LinkIx>,
     /// When messages are lost that have been overtaken by others and not come yet.
     overtaken_until: Option<u64>,
-    /// When TCP's end counts: what the peer has said before it comes over a link, and may be slower.
+    /// When the peer's reset of TCP counts: what was said before it comes over a link, and may be slower.
     tcp_end_at: Option<u64>,
     pub(crate) token: ConnToken,
     ring: Option<ring::Ring>,
@@ -914,7 +914,10 @@ pub(crate) fn tcp_event(sk: &SocketRef) {
         with(sk, |connection| {
             let error = (error != 0).then(|| from_number(error));
             connection.tcp_error = connection.tcp_error.or(error);
-            // A program that closes with SO_LINGER of 0 seconds has perhaps sent something just before.
+            if error.is_none_or(|error| error != ECONNRESET && error != EPIPE) {
+                return ((), connection.core.handle_tcp_reset());
+            }
+            // The peer's program may have closed with SO_LINGER of 0 seconds, and have sent something just before.
             let at = now_ms().saturating_add(TCP_END_MS);
             connection.tcp_end_at.get_or_insert(at);
             ((), Events::default())
