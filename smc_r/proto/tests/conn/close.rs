@@ -3,7 +3,6 @@
 //! States and transitions at the end of a connection, one by one.
 
 use smc_proto::{
-    cdc::ProdFlags,
     conn::{
         ConnError,
         Event,
@@ -16,7 +15,7 @@ use smc_proto::{
     cursor::CursorError,
 };
 
-use crate::Rig;
+use crate::{Rig, BLOCKED};
 use Op::*;
 use State::*;
 
@@ -519,14 +518,6 @@ fn a_stream_with_an_end_keeps_it() {
         assert!(rig.conn.is_whole(), "{error}");
     }
 }
-
-const BLOCKED: ProdFlags = ProdFlags {
-    blocked: true,
-    urgent_pending: false,
-    urgent_present: false,
-    update_requested: false,
-    failover: false,
-};
 
 /// A peer like Linux, which has filled our element, and ends its direction, or both, with some bytes left that have found
 /// no room, perhaps.

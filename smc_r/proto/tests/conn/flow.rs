@@ -12,15 +12,7 @@ use smc_proto::{
     },
 };
 
-use crate::Rig;
-
-const BLOCKED: ProdFlags = ProdFlags {
-    blocked: true,
-    urgent_pending: false,
-    urgent_present: false,
-    update_requested: false,
-    failover: false,
-};
+use crate::{Rig, BLOCKED};
 
 #[test]
 fn ping_pong() {

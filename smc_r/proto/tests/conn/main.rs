@@ -28,6 +28,15 @@ use smc_proto::{
 
 pub const TOKEN: AlertToken = AlertToken(0x1234);
 
+/// The peer has more data than our element has room for.
+pub const BLOCKED: ProdFlags = ProdFlags {
+    blocked: true,
+    urgent_pending: false,
+    urgent_present: false,
+    update_requested: false,
+    failover: false,
+};
+
 /// A connection, and what its scripted peer has produced and consumed so far.
 pub struct Rig {
     pub conn: Conn,
