@@ -22,7 +22,6 @@ use kapi::{
         ECONNABORTED,
         EINVAL, //
     },
-    grow::Grow,
     new_delayed_work,
     new_spinlock_bh,
     new_work,
@@ -81,6 +80,15 @@ struct Queue {
     tcp: Option<Arc<TcpSocket>>,
     /// How many may wait for the program, and one more, as `listen(2)` was told.
     backlog: usize,
+    children: Children,
+    /// One is being taken from TCP and is not among the others yet.
+    taking: bool,
+    closed: bool,
+}
+
+/// Children that no program has seen yet.
+#[derive(Default)]
+struct Children {
     /// Decided, in the order of their decision; next one at the front.
     ready: KVVec<SocketRef>,
     /// Connected, and held back until they have data (`TCP_DEFER_ACCEPT`), or for so long
@@ -88,17 +96,53 @@ struct Queue {
     deferred: KVVec<(SocketRef, u64)>,
     /// In their rendezvous.
     pending: KVVec<SocketRef>,
-    /// One is being taken from TCP and is not among the others yet.
-    taking: bool,
-    closed: bool,
 }
 
-impl Queue {
+impl Children {
+    /// Lists with room for so many each.
+    fn with_room(count: usize) -> Result<Self> {
+        Ok(Self {
+            ready: KVVec::with_capacity(count, GFP_KERNEL)?,
+            deferred: KVVec::with_capacity(count, GFP_KERNEL)?,
+            pending: KVVec::with_capacity(count, GFP_KERNEL)?,
+        })
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.waiting().saturating_add(self.pending.len())
+    }
+
     /// How many wait for the program.
     fn waiting(&self) -> usize {
         self.ready.len().saturating_add(self.deferred.len())
     }
 
+    /// Whether there is room for one more, wherever it goes, so that moving on cannot fail.
+    fn has_room(&self) -> bool {
+        let capacity = self.ready.capacity().min(self.deferred.capacity());
+        capacity > self.count() && self.pending.capacity() > self.pending.len()
+    }
+
+    /// Moves to lists without entries, as far as these have more room. Does not allocate.
+    fn move_to(&mut self, lists: &mut Self) {
+        fn longer<T>(list: &mut KVVec<T>, longer: &mut KVVec<T>) {
+            if longer.capacity() <= list.capacity() {
+                return;
+            }
+            for value in list.drain_all() {
+                // There is room for more than that.
+                let _ = longer.push_within_capacity(value);
+            }
+            core::mem::swap(list, longer);
+        }
+        longer(&mut self.ready, &mut lists.ready);
+        longer(&mut self.deferred, &mut lists.deferred);
+        longer(&mut self.pending, &mut lists.pending);
+    }
+}
+
+impl Queue {
     /// How many may wait for the program here; one more may with TCP. Without a backlog it would be
     /// none, and nobody could ever use SMC.
     fn limit(&self) -> usize {
@@ -108,21 +152,9 @@ impl Queue {
     /// Tells TCP how much room there is left. After each change of the number that waits.
     fn tell(&self) {
         if let Some(tcp) = &self.tcp {
-            let left = self.backlog.saturating_sub(self.waiting());
+            let left = self.backlog.saturating_sub(self.children.waiting());
             tcp.set_backlog(u32::try_from(left).unwrap_or(u32::MAX));
         }
-    }
-
-    /// Makes room for one child more, wherever it goes, so that moving on cannot fail.
-    fn reserve(&mut self) -> Result {
-        let there = self.waiting().saturating_add(self.pending.len());
-        let total = there.saturating_add(1);
-        let spare = total.saturating_sub(self.ready.len());
-        self.ready.make_room(spare, GFP_ATOMIC)?;
-        let spare = total.saturating_sub(self.deferred.len());
-        self.deferred.make_room(spare, GFP_ATOMIC)?;
-        self.pending.make_room(1, GFP_ATOMIC)?;
-        Ok(())
     }
 }
 
@@ -152,9 +184,7 @@ impl Listener {
                     Queue {
                         tcp: Some(tcp),
                         backlog,
-                        ready: KVVec::new(),
-                        deferred: KVVec::new(),
-                        pending: KVVec::new(),
+                        children: Children::default(),
                         taking: false,
                         closed: false,
                     },
@@ -182,7 +212,7 @@ impl Listener {
 
     /// True if a program can accept now.
     pub(super) fn has_ready(&self) -> bool {
-        !self.queue.lock().ready.is_empty()
+        !self.queue.lock().children.ready.is_empty()
     }
 
     /// Whether there is one to take from TCP, and room for it. It counts as taken from now on: rather
@@ -190,7 +220,8 @@ impl Listener {
     fn begins_to_take(&self, tcp: &TcpSocket) -> bool {
         let waits = tcp.backlog().0 != 0;
         let mut queue = self.queue.lock();
-        let room = queue.waiting() < queue.limit() && queue.pending.len() < MAX_PENDING;
+        let children = &queue.children;
+        let room = children.waiting() < queue.limit() && children.pending.len() < MAX_PENDING;
         queue.taking = waits && room && !queue.closed;
         queue.taking
     }
@@ -204,8 +235,7 @@ impl Listener {
             .saturating_add(requests as usize)
             .saturating_add((!counted).into());
         let queue = self.queue.lock();
-        let here = queue.waiting().saturating_add(queue.pending.len());
-        let here = here.saturating_add(queue.taking.into());
+        let here = queue.children.count().saturating_add(queue.taking.into());
         before.saturating_add(here) <= queue.limit()
     }
 
@@ -249,7 +279,7 @@ impl Listener {
         let was = self.congested.load(Ordering::Relaxed);
         let wanted = owner.limit_hs.load(Relaxed) != 0;
         let most = if was { CONGESTION / 2 } else { CONGESTION };
-        let is = wanted && self.queue.lock().pending.len() > most;
+        let is = wanted && self.queue.lock().children.pending.len() > most;
         // Without room for the option's bookkeeping, the next look tries again.
         if is != was && owner.never_smc.load(Relaxed) == 0 && tcp.answer_option(!is).is_ok() {
             self.congested.store(is, Ordering::Relaxed);
@@ -269,13 +299,13 @@ impl Listener {
                 continue;
             }
             let mut queue = self.queue.lock();
-            let same = queue.deferred.get(place);
+            let same = queue.children.deferred.get(place);
             if !same.is_some_and(|(other, _)| core::ptr::eq(&**other, &*child)) {
                 // Somebody else was faster.
                 continue;
             }
-            if let Ok((child, _)) = queue.deferred.remove(place) {
-                released |= queue.ready.push_within_capacity(child).is_ok();
+            if let Ok((child, _)) = queue.children.deferred.remove(place) {
+                released |= queue.children.ready.push_within_capacity(child).is_ok();
                 queue.tell();
             }
             drop(queue);
@@ -302,7 +332,7 @@ impl Listener {
 
     /// The child at a place among those that are held back, and until when it is.
     fn deferred(&self, place: usize) -> Option<(SocketRef, u64)> {
-        self.queue.lock().deferred.get(place).cloned()
+        self.queue.lock().children.deferred.get(place).cloned()
     }
 
     /// Until when a child that was decided is to be held back, if it is. TCP has only waited for the
@@ -374,16 +404,35 @@ impl Listener {
         Ok(())
     }
 
+    /// Puts a child that has been taken from TCP somewhere. Only who takes it does.
+    ///
+    /// Lists grow without the lock: the memory of long ones may come from vmalloc, whose own locks softirqs interrupt, and
+    /// these take ours.
+    fn add(&self, put: impl FnOnce(&mut Queue)) -> Result {
+        let mut lists = Children::default();
+        loop {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return Err(ECONNABORTED);
+            }
+            queue.children.move_to(&mut lists);
+            if queue.children.has_room() {
+                put(&mut queue);
+                queue.taking = false;
+                return Ok(());
+            }
+            let more = queue.children.count().saturating_add(1);
+            drop(queue);
+            lists = Children::with_room(more.saturating_mul(2))?;
+        }
+    }
+
     /// Puts a child among those that are in their rendezvous.
     fn enlist(&self, child: &SocketRef) -> Result {
-        let mut queue = self.queue.lock();
-        if queue.closed {
-            return Err(ECONNABORTED);
-        }
-        queue.reserve()?;
-        queue.pending.append(child.clone(), GFP_ATOMIC)?;
-        queue.taking = false;
-        Ok(())
+        let child = child.clone();
+        self.add(|queue| {
+            let _ = queue.children.pending.push_within_capacity(child);
+        })
     }
 
     /// Hands out a child that is plain TCP from the start. TCP has waited for its data, if it was to
@@ -434,22 +483,17 @@ impl Listener {
         if queue.closed {
             return Some(Err(EINVAL));
         }
-        let child = queue.ready.remove(0).ok()?;
+        let child = queue.children.ready.remove(0).ok()?;
         queue.tell();
         Some(Ok(child))
     }
 
     /// Puts a child among those for the program.
     fn hand_out(&self, child: SocketRef) -> Result {
-        let mut queue = self.queue.lock();
-        if queue.closed {
-            return Err(ECONNABORTED);
-        }
-        queue.reserve()?;
-        queue.ready.append(child, GFP_ATOMIC)?;
-        queue.taking = false;
-        queue.tell();
-        Ok(())
+        self.add(|queue| {
+            let _ = queue.children.ready.push_within_capacity(child);
+            queue.tell();
+        })
     }
 
     /// A child's rendezvous ended: `ok` children become acceptable, others vanish. Process context,
@@ -462,21 +506,25 @@ impl Listener {
         }
         let (gone, was_full) = {
             let mut queue = self.queue.lock();
-            let was_full = queue.pending.len() >= MAX_PENDING;
-            let place = queue
+            let children = &mut queue.children;
+            let was_full = children.pending.len() >= MAX_PENDING;
+            let place = children
                 .pending
                 .iter()
                 .position(|other| core::ptr::eq(&**other, &**child));
-            let taken = place.and_then(|place| queue.pending.remove(place).ok());
+            let taken = place.and_then(|place| children.pending.remove(place).ok());
             let gone = match taken {
                 // There is room: it was reserved when the child came.
                 Some(child) if ok => match deferred {
-                    Some(until) => queue
-                        .deferred
-                        .push_within_capacity((child, until))
+                    Some(until) => {
+                        let full = children.deferred.push_within_capacity((child, until));
+                        full.err().map(|e| e.0 .0)
+                    }
+                    None => children
+                        .ready
+                        .push_within_capacity(child)
                         .err()
-                        .map(|e| e.0 .0),
-                    None => queue.ready.push_within_capacity(child).err().map(|e| e.0),
+                        .map(|e| e.0),
                 },
                 other => other,
             };
@@ -593,44 +641,31 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
     let Some(listener) = sk.listener.lock().take() else {
         return Orphans::default();
     };
-    let (_tcp, ready, deferred, pending) = {
+    let (_tcp, children) = {
         let mut queue = listener.queue.lock();
         queue.closed = true;
-        (
-            queue.tcp.take(),
-            core::mem::replace(&mut queue.ready, KVVec::new()),
-            core::mem::replace(&mut queue.deferred, KVVec::new()),
-            core::mem::replace(&mut queue.pending, KVVec::new()),
-        )
+        (queue.tcp.take(), core::mem::take(&mut queue.children))
     };
     let owner = listener.owner.lock().take();
     drop(owner);
     // Whom it takes from TCP now would be nobody's. Neither takes a lock that is held here.
     listener.work.cancel_sync();
     listener.retry.cancel_sync();
-    Orphans {
-        ready,
-        deferred,
-        pending,
-    }
+    Orphans(children)
 }
 
 /// Children of a listener that is no more.
 #[derive(Default)]
 #[must_use]
-pub(super) struct Orphans {
-    ready: KVVec<SocketRef>,
-    deferred: KVVec<(SocketRef, u64)>,
-    pending: KVVec<SocketRef>,
-}
+pub(super) struct Orphans(Children);
 
 impl Orphans {
     /// Closes them. Without any socket lock.
     pub(super) fn close(self) {
-        for child in Iterator::chain(self.ready.iter(), self.pending.iter()) {
+        for child in Iterator::chain(self.0.ready.iter(), self.0.pending.iter()) {
             super::close::abandon(child);
         }
-        for (child, _) in self.deferred.iter() {
+        for (child, _) in self.0.deferred.iter() {
             // It and the listener hold each other.
             child.deferred_by.lock().take();
             super::close::abandon(child);
