@@ -62,6 +62,14 @@ pub fn wait_for_readers() {
     unsafe { bindings::wait_rcu() }
 }
 
+/// As [`wait_for_readers`], and until every task that was preempted, wherever that was, has gone on and given up its
+/// processor by itself: what nobody could call any more by then, nobody executes afterwards. Sleeps, for a tenth of a second
+/// or more. (Kernels without `CONFIG_TASKS_RCU` do not look at preempted tasks; those of Debian do.)
+pub fn wait_for_preempted() {
+    // SAFETY: As above.
+    unsafe { bindings::wait_rcu_tasks() }
+}
+
 /// Reports, once, that something was used in a way it is not made for.
 #[cold]
 pub(crate) fn warn_misuse() {

@@ -301,13 +301,17 @@ __rust_helper int rust_helper_tcp_getname(struct socket *sock, struct sockaddr_s
 	return READ_ONCE(sock->ops)->getname(sock, (struct sockaddr *)addr, peer);
 }
 
-/* Bytes of the kernel, as many as there is room for: a number, or -EAGAIN and other errors. Locks the sock: process context. */
+/* Bytes of the kernel, as many as there is room for: a number, or -EAGAIN and other errors. Locks the sock: process context.
+ * A program's TCP_CORK is for its own data: these leave at once.
+ */
 __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *buf, size_t len)
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
 	struct kvec vec = { .iov_base = (void *)buf, .iov_len = len };
+	struct sock *sk = sock->sk;
 	unsigned int flags;
 	int sent;
+	u8 cork;
 
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
 	/*
@@ -315,7 +319,12 @@ __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *bu
 	 * its limit, TCP gets the little it needs anyway, but has somebody killed before. Not for this.
 	 */
 	flags = memalloc_noreclaim_save();
-	sent = READ_ONCE(sock->ops)->sendmsg(sock, &msg, len);
+	lock_sock(sk);
+	cork = tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
+	tcp_sk(sk)->nonagle &= ~TCP_NAGLE_CORK;
+	sent = READ_ONCE(sock->ops)->sendmsg_locked(sk, &msg, len);
+	tcp_sk(sk)->nonagle |= cork;
+	release_sock(sk);
 	memalloc_noreclaim_restore(flags);
 	return sent;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/rcupdate.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
@@ -69,4 +70,9 @@ __rust_helper int rust_helper_spin_trylock_bh(spinlock_t *lock)
 __rust_helper void rust_helper_wait_rcu(void)
 {
 	synchronize_rcu();
+}
+
+__rust_helper void rust_helper_wait_rcu_tasks(void)
+{
+	synchronize_rcu_tasks();
 }

@@ -102,8 +102,9 @@ impl Drop for Subsystem {
     fn drop(&mut self) {
         REAPER.store(ptr::null_mut(), Ordering::Release);
         self.reaper.drain();
-        // Callbacks that were about to be called when their sock was unhooked.
-        crate::util::wait_for_readers();
+        // Callbacks that were about to be called when their sock was unhooked; some are in threads, not under RCU: that for
+        // errors, where those tell of hardware's time stamps.
+        crate::util::wait_for_preempted();
         LATE.store(ptr::null_mut(), Ordering::Release);
         self.late.drain();
         // SAFETY: No socket is left that could connect.
