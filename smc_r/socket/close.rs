@@ -148,9 +148,12 @@ fn dissolve_accelerated(mut lock: SockLock<'_, SmcSocket>) -> Result {
     conn::abort(sk);
     let mut timeo = Timeo::from_ms(DISSOLVE);
     let gone = lock.wait_until(&mut timeo, |sk| sk.conn.lock().is_none().then_some(()));
-    if gone.is_err() {
-        // It ends in the background, as after close. Such a socket cannot connect again.
-        return Ok(());
+    match gone {
+        Ok(()) => {}
+        // It ends in the background, as after close. Such a socket cannot connect before.
+        Err(error) if error == EAGAIN => return Err(EBUSY),
+        // Another call goes on waiting.
+        Err(error) => return Err(error),
     }
     // Another call may have done the rest meanwhile, and another connection may have begun.
     if sk.phase() != Phase::Accelerated {
