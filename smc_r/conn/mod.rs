@@ -785,9 +785,11 @@ pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.lose_link()));
 }
 
-/// The peer has taken away the element that the connection writes to. Any context.
-pub(crate) fn element_gone(sk: &Sk<SmcSocket>) {
-    with(sk, |connection| ((), connection.lose_element()));
+/// The peer has taken away the element that the connection writes to. Gives the link over which it has written. Any context.
+pub(crate) fn element_gone(sk: &Sk<SmcSocket>) -> Option<Arc<Link>> {
+    with(sk, |connection| {
+        (connection.link.clone(), connection.lose_element())
+    })
 }
 
 /// The link `from` is down for good: a connection that is on it, or on its way to it, goes on on

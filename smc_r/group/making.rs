@@ -264,6 +264,7 @@ impl Group {
             self.ns.shared.groups.note_link();
             link.stop();
         }
+        self.nothing_comes_over(place);
         self.flow.lock().forget_keys(place);
         // Not later: to give up a key waits for a shutdown that is under way.
         self.pools.lock().drop_link(place);

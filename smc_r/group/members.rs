@@ -28,7 +28,7 @@ use smc_proto::{
         Role, //
     },
     llc_flow::{RmbId, ShutDown, Unavailable},
-    wire::RmbeSize, //
+    wire::{RToken, RmbeSize}, //
 };
 
 use super::{
@@ -38,6 +38,7 @@ use super::{
     Group,
     GroupRmb,
     Known,
+    LinkSet,
     OwnElement,
     PooledRing,
     Taken, //
@@ -100,6 +101,7 @@ impl Group {
         let _none = self.table.lock().release(token);
         self.with_flow(|flow, _, now| flow.remove_connection(now));
         self.end_if_drained();
+        self.free_idle();
     }
 
     /// The connection is set up. Gives the messages that came early.
@@ -124,6 +126,7 @@ impl Group {
             }
         });
         self.end_if_drained();
+        self.free_idle();
         drop(reference);
     }
 
@@ -152,14 +155,15 @@ impl Group {
 
     /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
     /// has forgotten that one (RFC 7609 section 4.4.2). Its key is the one on the link with this far
-    /// end: gives that link too, if it is still up. `chosen` is the place that counts where the group is over, and no
+    /// end: gives that link too, if it is still up, or that of the one before, so that what that one has written is
+    /// overwritten and not the other way around; and the key there. `chosen` is the place that counts where the group is over, and no
     /// link can be found any more. `ECONNRESET` if no such element is known, or not any more. Process context.
     pub(crate) fn claim(
         &self,
         end: &LinkEnd,
         element: &Element,
         chosen: LinkIx,
-    ) -> Result<(Option<Arc<Link>>, PeerElement)> {
+    ) -> Result<(Option<(Arc<Link>, RToken)>, PeerElement)> {
         let (link, claim) = {
             let mut guard = self.flow.lock();
             let FlowState {
@@ -185,14 +189,34 @@ impl Group {
             let link = flow.is_link_up(place).then(|| self.link(place)).flatten();
             (link, claim)
         };
+        let mut before = None;
         if let Claim::TakenOver(place) = claim {
             self.for_each_connection(|sk| {
                 if self.place_of(sk) == Some(place) {
-                    conn::element_gone(sk);
+                    before = conn::element_gone(sk).or(before.take());
                 }
             });
         }
-        Ok((link, claim.element()))
+        let place = claim.element();
+        // What was written for the one before comes first there.
+        let same = before.and_then(|link| self.usable(link, &place));
+        let link = link.map(|link| (link, element.token));
+        Ok((same.or(link), place))
+    }
+
+    /// A link on which the peer's element can be written to, and its key there.
+    fn usable(&self, link: Arc<Link>, peer: &PeerElement) -> Option<(Arc<Link>, RToken)> {
+        if !self.is_ours(&link) {
+            return None;
+        }
+        let is_up = self.flow.lock().flow.is_link_up(link.place);
+        if !is_up {
+            // Nor does the device repeat then what was written there.
+            link.stop();
+            return None;
+        }
+        let token = self.key_on(&link, peer)?;
+        Some((link, token))
     }
 
     /// Where the peer's buffer is that a connection of the group uses.
@@ -354,6 +378,17 @@ impl Group {
         self.trim_next(None);
     }
 
+    /// Frees all buffers that no connection uses, if the links are taken apart: a program that leaves something unread keeps
+    /// the group, which nobody finds any more who is short of memory. Process context.
+    pub(super) fn free_idle(&self) {
+        if self.released.load(Relaxed) == 0 {
+            return;
+        }
+        let rings = self.rings.lock().take_idle();
+        drop(rings);
+        self.pools.lock().forget_idle();
+    }
+
     /// Goes on with that, where the peer has forgotten an RMB.
     pub(super) fn trim_next(self: &Arc<Self>, forgotten: Option<RmbId>) {
         let next = self.pools.lock().next_trim(forgotten);
@@ -380,14 +415,24 @@ impl Group {
     }
 
     /// Aborts the connections to a buffer that the peer has deleted. By then they may be over, and others have another
-    /// buffer at its place.
-    pub(super) fn abort_users_of(&self, slot: PeerSlot) {
+    /// buffer at its place. Gives the links over which they have written.
+    pub(super) fn abort_users_of(&self, slot: PeerSlot) -> LinkSet {
+        let mut over = LinkSet::default();
         self.for_each_connection(|sk| {
             // Looked up after the connection: what came to the place since then is not what that one uses.
             if self.place_of(sk).is_some_and(|place| place.slot == slot) && self.is_gone(slot) {
-                conn::element_gone(sk);
+                if let Some(link) = conn::element_gone(sk).filter(|link| self.is_ours(link)) {
+                    over.add(link.place);
+                }
             }
         });
+        over
+    }
+
+    /// Whether it is a link that has not ended.
+    fn is_ours(&self, link: &Arc<Link>) -> bool {
+        self.link(link.place)
+            .is_some_and(|other| Arc::ptr_eq(&other, link))
     }
 
     /// Whether the peer has deleted the buffer at this place.

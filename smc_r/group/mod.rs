@@ -92,6 +92,7 @@ pub(crate) use self::{
 use self::{
     making::{Breaker, Maker, Task},
     members::Announcer,
+    moving::Abandoned,
     pools::Pools,
     rings::{RingWatch, Rings},
     service::{PortCheck, Service},
@@ -110,6 +111,7 @@ struct FlowState {
     long: KVVec<u8>,
     /// Of the links that came to nothing, as the LLC engine counts them, those that the namespace was told of.
     told: u64,
+    abandoned: Abandoned,
 }
 
 impl FlowState {
@@ -200,6 +202,8 @@ pub(crate) struct Group {
     quiet: Atomic<u32>,
     /// The links of which the group is finding that out, a [`LinkSet`]. The work item's alone.
     asked: Atomic<u32>,
+    /// Its links are taken apart, not 0.
+    released: Atomic<u32>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
     /// The peer's address in the connection of the first contact, if it is known.
@@ -304,7 +308,7 @@ impl Drop for Counted {
 
 struct Waiters {
     first: Option<Arc<Handshake>>,
-    others: KVVec<Arc<Handshake>>,
+    others: KVec<Arc<Handshake>>,
 }
 
 impl Group {
@@ -344,7 +348,7 @@ impl Group {
                 terms,
                 peer_host: SetOnce::new(),
                 flow <- new_spinlock_bh!(
-                    FlowState { flow, peers, shared: KVec::new(), own, long, told: 0 },
+                    FlowState { flow, peers, shared: KVec::new(), own, long, told: 0, abandoned: Abandoned::default() },
                     "smc_flow"
                 ),
                 links <- new_spinlock_bh!(
@@ -359,7 +363,7 @@ impl Group {
                 pools <- new_mutex!(Pools::new(), "smc_pools"),
                 rings <- new_mutex!(Rings::new(), "smc_rings"),
                 waiters <- new_spinlock_bh!(
-                    Waiters { first: None, others: KVVec::new() },
+                    Waiters { first: None, others: KVec::new() },
                     "smc_waiters"
                 ),
                 service <- new_delayed_work!("smc_group"),
@@ -374,6 +378,7 @@ impl Group {
                 look_out: Atomic::new(0),
                 quiet: Atomic::new(0),
                 asked: Atomic::new(0),
+                released: Atomic::new(0),
                 choices: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
@@ -683,7 +688,7 @@ impl Group {
     }
 
     fn wake_waiters(&self) {
-        let waiters = core::mem::replace(&mut self.waiters.lock().others, KVVec::new());
+        let waiters = core::mem::take(&mut self.waiters.lock().others);
         for handshake in &waiters {
             handshake.kick();
         }

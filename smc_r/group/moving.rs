@@ -42,6 +42,53 @@ impl LinkSet {
     }
 }
 
+/// Buffers that the peer takes back, whose users are aborted: it has its answer when all is there that these had posted.
+#[derive(Default)]
+pub(super) struct Abandoned {
+    buffers: u16,
+    /// Where that is not known yet.
+    links: LinkSet,
+    /// Those of them of which it is being found out.
+    asked: LinkSet,
+}
+
+impl Abandoned {
+    fn add(&mut self, links: LinkSet) {
+        self.buffers = self.buffers.saturating_add(1);
+        self.links.0 |= links.0;
+        // What was asked before says nothing of what was posted since.
+        self.asked.0 &= !links.0;
+    }
+
+    /// A link of which it is to be found out, if there is one besides these.
+    fn next(&mut self, busy: LinkSet) -> Option<LinkIx> {
+        let wanted = LinkSet(self.links.0 & !self.asked.0 & !busy.0);
+        let link = LinkIx::all().find(|link| wanted.has(*link))?;
+        self.asked.add(link);
+        Some(link)
+    }
+
+    fn arrived(&mut self, link: LinkIx) {
+        if self.asked.has(link) {
+            self.lost(link);
+        }
+    }
+
+    /// Nothing comes over that link any more.
+    fn lost(&mut self, link: LinkIx) {
+        self.asked.remove(link);
+        self.links.remove(link);
+    }
+
+    /// How many buffers nothing is written to any more.
+    fn take(&mut self) -> u16 {
+        match self.links == LinkSet::default() {
+            true => core::mem::take(&mut self.buffers),
+            false => 0,
+        }
+    }
+}
+
 /// Which ports of a new connection one link of a group has to be at.
 #[derive(Clone, Copy)]
 pub(super) enum Fit {
@@ -175,6 +222,7 @@ impl Group {
         self.seal_links();
         // Whatever was posted has completed then, and what came in was handed on.
         link.stop();
+        self.nothing_comes_over(place);
         self.for_each_connection(|sk| conn::leave(sk, &link));
         // It may have been what one on a drained port was to be left for.
         self.leave_drained_ports();
@@ -267,9 +315,52 @@ impl Group {
     /// All has arrived that was posted on a link when the group began to find that out.
     pub(super) fn writes_arrived(self: &Arc<Self>, place: LinkIx) {
         self.note_asked(|links| links.remove(place));
+        self.flow.lock().abandoned.arrived(place);
+        self.answer_abandoned();
         self.for_each_connection(|sk| conn::has_arrived(sk, place));
         // Others may have come to wait meanwhile.
         self.confirm_writes();
+    }
+
+    /// The users of a buffer that the peer takes back are aborted. What they had posted goes out before the answer does if
+    /// it takes the same link; over others, it has to be known to have arrived: the peer may use the memory for another
+    /// connection then.
+    pub(super) fn rmb_abandoned(self: &Arc<Self>, mut over: LinkSet) {
+        {
+            let mut guard = self.flow.lock();
+            match guard.flow.answering() {
+                Some(link) => over.remove(link),
+                None => over = LinkSet::default(),
+            }
+            guard.abandoned.add(over);
+        }
+        self.answer_abandoned();
+    }
+
+    /// What was posted over this link has arrived, or never will.
+    pub(super) fn nothing_comes_over(self: &Arc<Self>, place: LinkIx) {
+        self.flow.lock().abandoned.lost(place);
+        self.answer_abandoned();
+    }
+
+    /// Asks for what is to be known, and has the peer answered if there is nothing more.
+    fn answer_abandoned(self: &Arc<Self>) {
+        let next = || self.flow.lock().abandoned.next(self.asked());
+        while let Some(place) = next() {
+            if self.with_flow(|flow, _, now| flow.confirm_writes(place, now)) {
+                self.note_asked(|links| links.add(place));
+                continue;
+            }
+            // It is down, and whoever is told of that may have been told already.
+            if let Some(link) = self.link(place) {
+                link.stop();
+            }
+            self.flow.lock().abandoned.lost(place);
+        }
+        let count = self.flow.lock().abandoned.take();
+        for _ in 0..count {
+            self.with_flow(|flow, _, _| flow.rmb_abandoned());
+        }
     }
 
     /// The links of which the group is finding out whether all has arrived. Work item.

@@ -462,6 +462,11 @@ impl Pools {
             .keep(|entry| entry.rmb.id != id || !entry.elements.is_idle());
     }
 
+    /// Frees all RMBs that no connection uses, where no peer can write to any. Sleeps.
+    pub(super) fn forget_idle(&mut self) {
+        self.rmbs.keep(|entry| !entry.elements.is_idle());
+    }
+
     /// Bytes of all RMBs.
     pub(crate) fn bytes(&self) -> usize {
         grow::sum(self.rmbs.iter().map(|entry| entry.rmb.memory.len()))

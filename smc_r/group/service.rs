@@ -234,9 +234,8 @@ impl Group {
                 self.trim_next(Some(id));
             }
             Event::PeerRmbGone(slot) => {
-                self.abort_users_of(slot);
-                // What was posted before goes out before the answer does.
-                self.with_flow(|flow, _, _| flow.rmb_abandoned());
+                let over = self.abort_users_of(slot);
+                self.rmb_abandoned(over);
             }
             // Nothing is reserved.
             Event::SpareFree => {}
@@ -378,6 +377,8 @@ impl Group {
             }
         }
         self.shut_down_gone();
+        self.released.store(1, Relaxed);
+        self.free_idle();
         self.ns.shared.groups.note_link();
         self.first_contact_lost();
         self.wake_waiters();

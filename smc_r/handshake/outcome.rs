@@ -32,7 +32,7 @@ use smc_proto::{
     },
     llc_flow::ShutDown,
     timer::Millis,
-    wire::{Diagnosis, RKey}, //
+    wire::{Diagnosis, RKey, RToken}, //
 };
 
 use super::{
@@ -370,18 +370,18 @@ impl Handshake {
     }
 }
 
-/// The link of a new connection, and where the peer's buffer is on it: the link that CLC has named (a
+/// The link of a new connection, and where the peer's buffer is on it: the link that CLC has `named`, as a rule (a
 /// client may choose another one than its server, RFC 7609 section 3.5.2.3), or another one if that has gone
 /// since. `None` if there is none left. Process context.
 fn way(
     group: &Group,
-    named: Option<Arc<Link>>,
+    named: Option<(Arc<Link>, RToken)>,
     place: PeerElement,
     peer: &Peer,
     ring: &mut PooledRing,
 ) -> Option<(Arc<Link>, u64, RKey)> {
     let mut tried = LinkSet::default();
-    let mut next = named.map(|link| (link, peer.element.token));
+    let mut next = named;
     loop {
         let (link, token) = match next.take() {
             Some(next) => next,

@@ -613,8 +613,13 @@ impl Flow {
         }
     }
 
+    /// The link over which the peer will have the answer that waits for [`Flow::rmb_abandoned`], if there is one.
+    pub fn answering(&self) -> Option<LinkIx> {
+        self.withheld.as_ref().map(|withheld| withheld.at)
+    }
+
     /// The connections of an [`Event::PeerRmbGone`] have been aborted: nothing more is posted that
-    /// writes to the buffer.
+    /// writes to the buffer, and what was posted over other links than that of the [answer](Flow::answering) has arrived.
     pub fn rmb_abandoned(&mut self) {
         if self.unasked != 0 {
             self.unasked = self.unasked.saturating_sub(1);

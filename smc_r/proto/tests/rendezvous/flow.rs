@@ -1239,9 +1239,11 @@ fn the_peers_buffers_are_stored() {
     assert_eq!(engine.events(), [Event::PeerRmbGone(held.slot)]);
     // The answer lets the peer use the memory for something else: first nobody writes there any more.
     assert_eq!(engine.sends(), []);
+    assert_eq!(engine.flow.answering(), Some(LINK));
     engine.drops(Llc::DeleteRkey(delete));
     engine.flow.rmb_abandoned();
     assert_eq!(engine.sends(), [Llc::DeleteRkey(delete.answered(0x80))]);
+    assert_eq!(engine.flow.answering(), None);
     engine.flow.rmb_abandoned();
     assert_eq!(engine.sends(), []);
     // The second time it is not known any more.
@@ -1278,6 +1280,7 @@ fn the_answer_waits_for_all_that_use_the_buffers() {
     engine.receive(Llc::DeleteRkey(DeleteRkey::request(RKey(9))));
     engine.flow.handle_link_failed(LINK, engine.now);
     engine.sends();
+    assert_eq!(engine.flow.answering(), None);
     engine.flow.rmb_abandoned();
     assert_eq!(engine.sends(), []);
 }
