@@ -50,8 +50,8 @@ unsafe impl Sync for Net {}
 // SAFETY: `get_net` and `put_net` count references; all namespaces are counted.
 unsafe impl AlwaysRefCounted for Net {
     fn inc_ref(&self) {
-        // SAFETY: By the type invariant the namespace exists. One in its teardown, which some
-        // callbacks get, may be counted all the same; it is not freed before they have returned.
+        // SAFETY: By the type invariant the namespace exists. Of one in its teardown, which some callbacks get, nobody makes
+        // a reference but by `try_get`, which gives none: here the count would be found to be zero, and reported.
         unsafe { bindings::net_hold(self.as_ptr()) };
     }
 

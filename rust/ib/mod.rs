@@ -22,6 +22,8 @@ mod queue;
 mod region;
 mod verbs;
 
+use crate::bindings;
+
 pub use self::{
     client::{
         Client,
@@ -63,4 +65,15 @@ pub use self::{
 fn give_back(ask: impl Fn() -> core::ffi::c_int) -> bool {
     const TRIES: usize = 3;
     (0..TRIES).any(|_| ask() == 0)
+}
+
+/// Names something that a driver refuses to give back, or may, after its device: the name that it has from us goes with our
+/// module, and whoever lists resources would read it afterwards.
+///
+/// # Safety
+///
+/// `resource` belongs to something that `device` has.
+unsafe fn name_what_stays(resource: *mut bindings::rdma_restrack_entry, device: &Device) {
+    // SAFETY: The device exists, and by the requirements of this function outlives what has the name from now on.
+    unsafe { (*resource).kern_name = (&raw const (*device.as_raw()).name).cast() };
 }

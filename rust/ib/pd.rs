@@ -71,6 +71,8 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        // SAFETY: The protection domain is of this device.
+        unsafe { super::name_what_stays(&raw mut (*self.as_raw()).res, &self.device) };
         if *self.stays.get_mut() {
             return;
         }

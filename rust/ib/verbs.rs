@@ -387,6 +387,12 @@ impl Drop for Qp {
         // SAFETY: By the invariant it is ours.
         if !super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) }) {
             // It was drained, so that it completes nothing more, and ib_core leaves its completion queue alone.
+            let (qp, device) = (self.raw.as_ptr(), self.pd.device());
+            // SAFETY: The queue pair is of this device, and still there, and so is its completion queue, which is both.
+            unsafe {
+                super::name_what_stays(&raw mut (*qp).res, device);
+                super::name_what_stays(&raw mut (*(*qp).send_cq).res, device);
+            }
             self.pd.stay();
         }
     }
