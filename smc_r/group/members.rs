@@ -28,7 +28,7 @@ use smc_proto::{
         Role, //
     },
     llc_flow::{RmbId, ShutDown, Unavailable},
-    wire::{RToken, RmbeSize}, //
+    wire::RmbeSize, //
 };
 
 use super::{
@@ -37,6 +37,7 @@ use super::{
     FlowState,
     Group,
     GroupRmb,
+    KeyedLink,
     Known,
     LinkSet,
     OwnElement,
@@ -163,7 +164,7 @@ impl Group {
         end: &LinkEnd,
         element: &Element,
         chosen: LinkIx,
-    ) -> Result<(Option<(Arc<Link>, RToken)>, PeerElement)> {
+    ) -> Result<(Option<KeyedLink>, PeerElement)> {
         let (link, claim) = {
             let mut guard = self.flow.lock();
             let FlowState {
@@ -205,7 +206,7 @@ impl Group {
     }
 
     /// A link on which the peer's element can be written to, and its key there.
-    fn usable(&self, link: Arc<Link>, peer: &PeerElement) -> Option<(Arc<Link>, RToken)> {
+    fn usable(&self, link: Arc<Link>, peer: &PeerElement) -> Option<KeyedLink> {
         if !self.is_ours(&link) {
             return None;
         }

@@ -84,7 +84,7 @@ use crate::{
 pub(crate) use self::{
     groups::{FirstContact, Groups, ServerChoice},
     members::Buffers,
-    moving::LinkSet,
+    moving::{KeyedLink, LinkSet},
     pools::{GroupRmb, Known, OwnElement, Taken},
     rings::PooledRing,
     table::{ConnToken, MAX_CONNECTIONS}, //

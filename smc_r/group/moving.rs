@@ -21,6 +21,9 @@ use crate::{
     socket::SocketRef, //
 };
 
+/// A link, and the key of a buffer of the peer there.
+pub(crate) type KeyedLink = (Arc<Link>, RToken);
+
 /// A set of links.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LinkSet(u16);
@@ -166,7 +169,7 @@ impl Group {
     }
 
     /// The link with the least load on which the peer's buffer can be written, and its key there.
-    pub(crate) fn refuge(&self, peer: &PeerElement, tried: LinkSet) -> Option<(Arc<Link>, RToken)> {
+    pub(crate) fn refuge(&self, peer: &PeerElement, tried: LinkSet) -> Option<KeyedLink> {
         let mut guard = self.flow.lock();
         let state = &mut *guard;
         let peers = PeerTable::new(&mut state.peers);

@@ -32,7 +32,7 @@ use smc_proto::{
     },
     llc_flow::ShutDown,
     timer::Millis,
-    wire::{Diagnosis, RKey, RToken}, //
+    wire::{Diagnosis, RKey}, //
 };
 
 use super::{
@@ -45,7 +45,7 @@ use crate::{
     clock::now,
     conn::{self, Connection, Parts, PeerBuffer},
     events,
-    group::{Buffers, Group, LinkSet, PooledRing},
+    group::{Buffers, Group, KeyedLink, LinkSet, PooledRing},
     link::Link,
     peers::Key,
     shown::Shown,
@@ -375,7 +375,7 @@ impl Handshake {
 /// since. `None` if there is none left. Process context.
 fn way(
     group: &Group,
-    named: Option<(Arc<Link>, RToken)>,
+    named: Option<KeyedLink>,
     place: PeerElement,
     peer: &Peer,
     ring: &mut PooledRing,
