@@ -34,6 +34,8 @@ reloads() {
 	kernel_memory
 	joins
 }
+# Objects of the devices, by kind: those of the devices themselves, and ours.
+devices_hold() { rdma resource show | sed 's/^[0-9]*: //' | grep '^rxe[01]:' | sort; }
 # In KiB: all that is in use and belongs neither to programs nor to caches; so also pages that nobody accounts for, like
 # those of RMBs.
 kernel_memory() {
