@@ -302,7 +302,7 @@ __rust_helper int rust_helper_tcp_getname(struct socket *sock, struct sockaddr_s
 }
 
 /* Bytes of the kernel, as many as there is room for: a number, or -EAGAIN and other errors. Locks the sock: process context.
- * A program's TCP_CORK is for its own data: these leave at once.
+ * A program's TCP_CORK is for its own data: these leave at once, if TCP has nothing else under way.
  */
 __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *buf, size_t len)
 {

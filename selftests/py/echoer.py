@@ -110,8 +110,9 @@ class Still:
         self.long, self.plain_long = map(statistics.median, zip(*long))
 
     def where_tcp_is_as_in(self, other):
-        """What its times would have been there."""
-        return self.short * other.plain_short / self.plain_short, self.long * other.plain_long / self.plain_long
+        """What its times would have been there, if that is slower: what TCP takes varies more than that of a machine."""
+        return (self.short * max(1, other.plain_short / self.plain_short),
+                self.long * max(1, other.plain_long / self.plain_long))
 
 
 def seems_slow(times, before):

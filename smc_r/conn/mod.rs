@@ -785,7 +785,7 @@ pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
     with(sk, |connection| ((), connection.lose_link()));
 }
 
-/// The peer has taken away the element that the connection writes to. Gives the link over which it has written. Any context.
+/// The peer has taken away the element that the connection writes to. Gives the link over which it has written. Process context.
 pub(crate) fn element_gone(sk: &Sk<SmcSocket>) -> Option<Arc<Link>> {
     with(sk, |connection| {
         (connection.link.clone(), connection.lose_element())

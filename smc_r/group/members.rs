@@ -210,10 +210,15 @@ impl Group {
         if !self.is_ours(&link) {
             return None;
         }
-        let is_up = self.flow.lock().flow.is_link_up(link.place);
+        let (is_up, is_over) = {
+            let guard = self.flow.lock();
+            (guard.flow.is_link_up(link.place), guard.flow.is_over())
+        };
         if !is_up {
-            // Nor does the device repeat then what was written there.
-            link.stop();
+            // The device repeats nothing of what was written there then. Where the group ends, its last words are to get out.
+            if !is_over {
+                link.stop();
+            }
             return None;
         }
         let token = self.key_on(&link, peer)?;

@@ -355,7 +355,7 @@ impl Group {
                 continue;
             }
             // It is down, and whoever is told of that may have been told already.
-            if let Some(link) = self.link(place) {
+            if let Some(link) = self.link(place).filter(|_| !self.is_over()) {
                 link.stop();
             }
             self.flow.lock().abandoned.lost(place);

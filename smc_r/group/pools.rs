@@ -462,9 +462,11 @@ impl Pools {
             .keep(|entry| entry.rmb.id != id || !entry.elements.is_idle());
     }
 
-    /// Frees all RMBs that no connection uses, where no peer can write to any. Sleeps.
+    /// Frees all RMBs that no connection uses, where no peer can write to any; but those that somebody waits for, who has to
+    /// be told. Sleeps.
     pub(super) fn forget_idle(&mut self) {
-        self.rmbs.keep(|entry| !entry.elements.is_idle());
+        self.rmbs
+            .keep(|entry| !entry.elements.is_idle() || entry.rmb.known() == Known::Announced);
     }
 
     /// Bytes of all RMBs.

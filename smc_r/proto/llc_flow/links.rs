@@ -234,8 +234,8 @@ impl Flow {
         })
     }
 
-    /// Asks for [`Event::WritesArrived`], which tells that all that was posted on this link before now, and of which
-    /// completions have come, is in the peer's memory, and the messages are handled.
+    /// Asks for [`Event::WritesArrived`], which tells that all that was posted on this link before now is in the peer's
+    /// memory, and the messages are handled.
     ///
     /// A completion alone does not: the peer's device confirms what it has received, and may yet have to put it into
     /// memory, while another device puts there what comes over another link. Nothing overtakes an answer to TEST

@@ -281,8 +281,8 @@ pub enum Event {
     /// The peer has forgotten this buffer of ours: its memory may be freed or reused.
     RkeyDeleted(RmbId),
     /// The peer has deleted this buffer while connections use it. The driver aborts them before
-    /// anything more is written to it, and then calls [`Flow::rmb_abandoned`]: the peer waits for the
-    /// answer that goes out then.
+    /// anything more is written to it, and calls [`Flow::rmb_abandoned`] when what they had posted has arrived over all
+    /// links but that of the [answer](Flow::answering), for which the peer waits.
     PeerRmbGone(PeerSlot),
     /// The group is over. The driver aborts its connections, and opens no new ones. The links stay
     /// until [`Event::Release`].
