@@ -79,6 +79,18 @@ def pair(listening, space="right"):
     return client, server
 
 
+@contextlib.contextmanager
+def nothing_reaches(space):
+    """What comes over RDMA is lost there."""
+    rule = "INPUT", "-p", "udp", "--dport", "4791", "-j", "DROP"
+    table = "ip", "netns", "exec", space, "iptables", "-w"
+    run(*table, "-I", *rule)
+    try:
+        yield
+    finally:
+        run(*table, "-D", *rule)
+
+
 def uses_smc(sock):
     """Whether a connection uses SMC, and if not, why."""
     data = sock.getsockopt(286, 1000, 12)

@@ -157,8 +157,8 @@ impl Group {
     /// Claims the peer's element for a connection, and aborts the one that had it before: the peer
     /// has forgotten that one (RFC 7609 section 4.4.2). Its key is the one on the link with this far
     /// end: gives that link too, if it is still up, or that of the one before, so that what that one has written is
-    /// overwritten and not the other way around; and the key there. `chosen` is the place that counts where the group is over, and no
-    /// link can be found any more. `ECONNRESET` if no such element is known, or not any more. Process context.
+    /// overwritten and not the other way around; and the key there. `chosen` is the place that counts where the group is
+    /// over, and no link can be found any more. `ECONNRESET` if no such element is known, or not any more. Process context.
     pub(crate) fn claim(
         &self,
         end: &LinkEnd,
