@@ -11,6 +11,10 @@ LIAR=10.71.0.9
 CARDS=(rxea0)
 # What makes a link of the liar one of version 2, or nothing: $V in scripts, too.
 V=
+# The seconds that it has for a script.
+LIAR_TIME=240
+# What it says is in these files: where there are two at a time, in others.
+SAID=liar
 # What else the liar is called with.
 LIAR_MORE=()
 # The longest that one round of the transfer next to it may take, in milliseconds: who had to wait for
@@ -131,13 +135,13 @@ declare -A GUESTS
 tell() {
 	local n
 	for n in "${!GUESTS[@]}"; do until_file 60 "$TMP/listens.$n.up"; done
-	inB timeout $((240 * TIMES)) smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D "V=$V" -D A=$A4 -D P=$P -D T="$TMP" \
-		>"$TMP/liar.json" 2>"$TMP/liar.err"
+	inB timeout $((LIAR_TIME * TIMES)) smc_liar - --trace -i vb0 -a $LIAR/24 -d rxeb0 -g $B4 "${LIAR_MORE[@]}" -D "V=$V" -D A=$A4 -D P=$P -D T="$TMP" \
+		>"$TMP/$SAID.json" 2>"$TMP/$SAID.err"
 }
 liar() {
 	tell && return
-	tail -n 25 "$TMP/liar.err" | sed 's/^/# /'
-	fail "$(head -c 700 "$TMP/liar.json")"
+	tail -n 25 "$TMP/$SAID.err" | sed 's/^/# /'
+	fail "$(head -c 700 "$TMP/$SAID.json")"
 }
 
 # guest N ROUNDS: a client in A that connects to port $G + 100 * N of the liar once that listens, and so

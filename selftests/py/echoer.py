@@ -3,6 +3,7 @@
 as it is told, one that waits for the end of its connection, one with many connections."""
 
 import concurrent.futures
+import itertools
 import os
 import select
 import socket
@@ -178,15 +179,20 @@ def client(host, port):
     s.equal("rest", b"", conn.recv(1))
 
 
+def until_ready(file):
+    """Waits for that file."""
+    end = time.monotonic() + 240
+    while not os.path.exists(file):
+        if time.monotonic() > end:
+            raise AssertionError("nobody listens")
+        time.sleep(0.02)
+
+
 def guest(host, port, rounds, ready):
     """Waits until somebody listens, and connects. So many rounds; then says how the connection ends, or,
     before, why there is none."""
     s.touch(ready + ".up")
-    end = time.monotonic() + 240
-    while not os.path.exists(ready):
-        if time.monotonic() > end:
-            raise AssertionError("nobody listens")
-        time.sleep(0.02)
+    until_ready(ready)
     sock = s.real_blocking(s.smc_socket(host), 100)
     try:
         sock.connect((host, int(port)))
@@ -224,5 +230,24 @@ def crowd(host, port, count, ready, size=CHUNK, pause=0):
     s.say(len(rounds), "connections,", min(rounds), "rounds and more")
 
 
+def guests(host, port, count, ready):
+    """A connection to each of so many ports behind this one, number N when READY.N is there. Says which are SMC, as N-M.
+    Ends when all connections have."""
+    s.touch(ready + ".up")
+    conns = []
+    for number in range(1, int(count) + 1):
+        until_ready(f"{ready}.{number}")
+        conns.append(s.real_blocking(s.smc_socket(host), 100))
+        conns[-1].connect((host, int(port) + number))
+    modes = [(mode, [number for number, _ in some])
+             for mode, some in itertools.groupby(enumerate(conns, 1), lambda one: s.is_smc(one[1]))]
+    s.say(*(f"{'smc' if mode else 'tcp'} {some[0]}-{some[-1]}" for mode, some in modes))
+    for conn in conns:
+        try:
+            s.equal("what comes", b"", conn.recv(1))
+        except ConnectionResetError:
+            pass
+
+
 if __name__ == "__main__":
-    {"server": server, "keeper": keeper, "client": client, "guest": guest, "crowd": crowd}[sys.argv[1]](*sys.argv[2:])
+    {"server": server, "keeper": keeper, "client": client, "guest": guest, "guests": guests, "crowd": crowd}[sys.argv[1]](*sys.argv[2:])

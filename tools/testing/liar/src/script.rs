@@ -52,7 +52,8 @@ that came have to be possible.
   expect L down|up [SECONDS]
   close C, fin C, rst C             orderly, or only TCP
   leave                             DELETE LINK for all links of all groups that work
-  sleep MS";
+  sleep MS
+  meet FILE SECONDS                 writes that file, and goes on when it is gone";
 
 /// A line of a script.
 pub(crate) struct Step {
@@ -203,6 +204,13 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
             let time = milliseconds(&words.next()?)?;
             world.pause(time);
             Ok(())
+        }
+        "meet" => {
+            let file = words.next()?;
+            std::fs::write(&file, "").map_err(|error| format!("{file}: {error}"))?;
+            world.until(words.seconds(SOON)?, "file is gone", |_| {
+                Ok(!std::path::Path::new(&file).exists())
+            })
         }
         "link" => link(world, words),
         "further" => {
