@@ -331,9 +331,9 @@ impl Group {
     pub(super) fn rmb_abandoned(self: &Arc<Self>, mut over: LinkSet) {
         {
             let mut guard = self.flow.lock();
-            match guard.flow.answering() {
-                Some(link) => over.remove(link),
-                None => over = LinkSet::default(),
+            // Where the link of the request has failed, the peer may repeat it over another one.
+            if let Some(link) = guard.flow.answering() {
+                over.remove(link);
             }
             guard.abandoned.add(over);
         }

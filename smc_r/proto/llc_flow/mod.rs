@@ -521,9 +521,8 @@ pub struct Flow {
     incoming: Option<Incoming>,
     /// The answer to the peer's DELETE RKEY that is not due yet.
     withheld: Option<Withheld>,
-    /// So many [`Event::PeerRmbGone`] before those of that answer are due to be followed by [`Flow::rmb_abandoned`]: the
-    /// links have failed on which they were asked for.
-    unasked: u16,
+    /// So many [`Event::PeerRmbGone`] are due to be followed by [`Flow::rmb_abandoned`].
+    abandoning: u16,
     own: Queue<OwnExchange, OWN_EXCHANGES_MAX>,
     connections: u16,
     idle_since: Option<Time>,
@@ -573,7 +572,7 @@ impl Flow {
             clock: Time::from_millis(0),
             incoming: None,
             withheld: None,
-            unasked: 0,
+            abandoning: 0,
             own: const { Queue::new() },
             connections: 0,
             idle_since: None,

@@ -20,6 +20,7 @@ use crate::{
     group::{
         LinkIx,
         OwnTable,
+        PeerSlot,
         PeerTable,
         Role,
         Tokens, //
@@ -52,6 +53,8 @@ pub(super) struct OwnExchange {
     pub(super) id: RmbId,
     kind: Kind,
     progress: Progress,
+    /// The reply was due, and the link is asked whether it works.
+    doubted: bool,
     tries: u8,
     /// The link that carries the request.
     via: LinkIx,
@@ -93,7 +96,6 @@ pub(super) struct Incoming {
 pub(super) struct Withheld {
     at: LinkIx,
     answer: Frame,
-    in_use: u8,
 }
 
 impl Flow {
@@ -122,6 +124,7 @@ impl Flow {
             id,
             kind,
             progress: Progress::Waiting,
+            doubted: false,
             tries: 0,
             via: LinkIx::FIRST,
             sent: RToken {
@@ -196,6 +199,7 @@ impl Flow {
             Progress::Again(_) | Progress::Sent(_) => return,
         }
         own.progress = Progress::Sent(until);
+        own.doubted = false;
         own.tries = own.tries.saturating_add(1);
         own.via = link;
         own.left = 0;
@@ -327,15 +331,26 @@ impl Flow {
 
     pub(super) fn check_own(&mut self, now: Time) {
         self.start_own(now);
-        let Some(own) = self.own.first_mut().copied() else {
+        let again = now.after(self.params.timing.reply);
+        let Some(own) = self.own.first_mut() else {
             return;
         };
-        let exchange = match own.kind {
-            Kind::Confirm(_) => Exchange::ConfirmRkey,
-            Kind::Delete(_) => Exchange::DeleteRkey,
-        };
-        if matches!(own.progress, Progress::Sent(until) if until <= now) {
-            self.fail_link(own.via, LinkFailure::Timeout(exchange), now);
+        if !matches!(own.progress, Progress::Sent(until) if until <= now) {
+            return;
+        }
+        let via = own.via;
+        match own.kind {
+            // The peer may have to find out first what came over another link, which can take it as long as our
+            // patience: that other link is the one that has failed then, if this one works.
+            Kind::Delete(_) if !own.doubted => {
+                own.doubted = true;
+                own.progress = Progress::Sent(again);
+                self.probe(via, now);
+            }
+            Kind::Delete(_) => self.fail_link(via, LinkFailure::Timeout(Exchange::DeleteRkey), now),
+            Kind::Confirm(_) => {
+                self.fail_link(via, LinkFailure::Timeout(Exchange::ConfirmRkey), now)
+            }
         }
     }
 
@@ -454,9 +469,7 @@ impl Flow {
 
     pub(super) fn forget_incoming(&mut self, failed: LinkIx) {
         self.incoming = self.incoming.filter(|incoming| incoming.at != failed);
-        if let Some(lost) = self.withheld.take_if(|withheld| withheld.at == failed) {
-            self.unasked = self.unasked.saturating_add(lost.in_use.into());
-        }
+        self.withheld = self.withheld.filter(|withheld| withheld.at != failed);
     }
 
     /// The peer announces a buffer.
@@ -586,30 +599,39 @@ impl Flow {
         if self.withheld.is_some() {
             return self.drop_message();
         }
-        let mut in_use = 0u8;
         let mut errors = 0u8;
         let mut bit = 0x80u8;
         for rkey in message.rkeys.iter() {
             match peers.remove(at, *rkey) {
-                Some((slot, true)) => {
-                    in_use = in_use.saturating_add(1);
-                    self.event(Event::PeerRmbGone(slot));
-                }
+                Some((slot, true)) => self.peer_rmb_gone(slot),
                 Some((_, false)) => {}
                 None => errors |= bit,
             }
             bit = bit.wrapping_shr(1);
         }
         let answer = self.frame(at, &Llc::DeleteRkey(message.answered(errors)));
-        self.answer_delete(at, answer, in_use);
+        self.answer_delete(at, answer);
     }
 
-    /// Answers DELETE RKEY, once nothing uses any more what it takes back.
-    pub(super) fn answer_delete(&mut self, at: LinkIx, answer: Frame, in_use: u8) {
-        if in_use == 0 {
+    /// The peer has taken back a buffer that connections use.
+    pub(super) fn peer_rmb_gone(&mut self, slot: PeerSlot) {
+        self.abandoning = self.abandoning.saturating_add(1);
+        self.event(Event::PeerRmbGone(slot));
+    }
+
+    /// Answers DELETE RKEY, once nothing uses any more what it takes back. That may be known to have gone: a request is
+    /// repeated when its link has failed.
+    pub(super) fn answer_delete(&mut self, at: LinkIx, answer: Frame) {
+        self.withheld = Some(Withheld { at, answer });
+        self.give_answer();
+    }
+
+    fn give_answer(&mut self) {
+        if self.abandoning != 0 {
+            return;
+        }
+        if let Some(Withheld { at, answer }) = self.withheld.take() {
             self.send_text(at, Text::Ready(answer), None);
-        } else {
-            self.withheld = Some(Withheld { at, answer, in_use });
         }
     }
 
@@ -621,20 +643,8 @@ impl Flow {
     /// The connections of an [`Event::PeerRmbGone`] have been aborted: nothing more is posted that
     /// writes to the buffer, and what was posted over other links than that of the [answer](Flow::answering) has arrived.
     pub fn rmb_abandoned(&mut self) {
-        if self.unasked != 0 {
-            self.unasked = self.unasked.saturating_sub(1);
-            return;
-        }
-        let Some(withheld) = self.withheld.as_mut() else {
-            return;
-        };
-        withheld.in_use = withheld.in_use.saturating_sub(1);
-        if withheld.in_use != 0 {
-            return;
-        }
-        if let Some(Withheld { at, answer, .. }) = self.withheld.take() {
-            self.send_text(at, Text::Ready(answer), None);
-        }
+        self.abandoning = self.abandoning.saturating_sub(1);
+        self.give_answer();
     }
 
     /// The link with this number, whatever becomes of it.

@@ -14,7 +14,6 @@ use zerocopy::IntoBytes;
 
 use super::{
     change::Adding,
-    Event,
     Flow,
     Phase,
     Text,
@@ -280,17 +279,15 @@ impl Flow {
                     in_use = in_use.saturating_add(1);
                     if usize::from(in_use) > RMBS_GONE_MAX {
                         // A peer that takes away so much that is in use is not sane any more.
-                        self.unasked = self.unasked.saturating_add(RMBS_GONE_MAX as u16);
                         return self.violation(link, now);
                     }
-                    self.event(Event::PeerRmbGone(slot));
+                    self.peer_rmb_gone(slot);
                 }
                 Some((_, false)) => {}
                 None => {
                     unknown = unknown.saturating_add(1);
                     if usize::from(unknown) > UNKNOWN_MAX {
                         // Each has been looked for among all, and the peer may send the next ones at once.
-                        self.unasked = self.unasked.saturating_add(in_use.into());
                         return self.violation(link, now);
                     }
                 }
@@ -303,7 +300,7 @@ impl Flow {
             errors: unknown,
             rkeys: message.rkeys.get(..repeated).unwrap_or_default(),
         }));
-        self.answer_delete(link, answer, in_use);
+        self.answer_delete(link, answer);
     }
 }
 

@@ -1247,10 +1247,8 @@ fn a_first_contact_without_a_link_fails() {
     assert!(!refusal.may_decline && server.flow.is_over());
 }
 
-/// A link fails on which a buffer was to be taken back: that nobody uses that one any more is no answer to what is asked
-/// on another link.
-#[test]
-fn what_was_asked_on_a_failed_link_answers_nothing_else() {
+/// A server with two links, whose client uses one buffer on each.
+fn server_with_two_buffers() -> (Server, LinkIx) {
     let mut server = Server::new();
     let second = server.join(2, SECOND);
     for (link, rmb) in [(LinkIx::FIRST, 1), (second, 2)] {
@@ -1265,22 +1263,59 @@ fn what_was_asked_on_a_failed_link_answers_nothing_else() {
             .unwrap();
     }
     events(&mut server.flow);
-    let gone = |events: Vec<Event>| {
-        let gone = |event: &&Event| matches!(event, Event::PeerRmbGone(_));
-        events.iter().filter(gone).count()
+    (server, second)
+}
+
+/// The buffers whose users are to be aborted.
+fn gone(server: &mut Server) -> usize {
+    let gone = |event: &&Event| matches!(event, Event::PeerRmbGone(_));
+    events(&mut server.flow).iter().filter(gone).count()
+}
+
+/// The answers to DELETE RKEY.
+fn forgotten(server: &mut Server) -> Vec<DeleteRkey> {
+    let answer = |(_, message)| match message {
+        Llc::DeleteRkey(answer) => Some(answer),
+        _ => None,
     };
-    let answers = |flow: &mut Flow| {
-        let answer = |said: &&(usize, Llc)| matches!(said.1, Llc::DeleteRkey(_));
-        said(flow).iter().filter(answer).count()
-    };
+    said(&mut server.flow)
+        .into_iter()
+        .filter_map(answer)
+        .collect()
+}
+
+/// A link fails on which a buffer was to be taken back: that nobody uses that one any more is no answer to what is asked
+/// on another link.
+#[test]
+fn what_was_asked_on_a_failed_link_answers_nothing_else() {
+    let (mut server, second) = server_with_two_buffers();
     let request = |rmb| Llc::DeleteRkey(DeleteRkey::request(RKey(rmb)));
     server.receive(LinkIx::FIRST, request(1));
-    assert_eq!(gone(events(&mut server.flow)), 1);
+    assert_eq!(gone(&mut server), 1);
     server.flow.handle_link_failed(LinkIx::FIRST, at(2));
     server.receive(second, request(2));
-    assert_eq!(gone(events(&mut server.flow)), 1);
+    assert_eq!(gone(&mut server), 1);
     server.flow.rmb_abandoned();
-    assert_eq!(answers(&mut server.flow), 0);
+    assert_eq!(forgotten(&mut server), []);
     server.flow.rmb_abandoned();
-    assert_eq!(answers(&mut server.flow), 1);
+    assert_eq!(
+        forgotten(&mut server),
+        [DeleteRkey::request(RKey(2)).answered(0)]
+    );
+}
+
+/// The peer asks once more, over another link. The buffer is not known any more, but its users may still write to it.
+#[test]
+fn what_is_asked_again_waits_for_what_was_asked_before() {
+    let (mut server, second) = server_with_two_buffers();
+    let request = DeleteRkey::request(RKey(1));
+    server.receive(LinkIx::FIRST, Llc::DeleteRkey(request));
+    assert_eq!(gone(&mut server), 1);
+    server.flow.handle_link_failed(LinkIx::FIRST, at(2));
+    let again = DeleteRkey::request(RKey(9));
+    server.receive(second, Llc::DeleteRkey(again));
+    assert_eq!((gone(&mut server), forgotten(&mut server)), (0, vec![]));
+    assert_eq!(server.flow.answering(), Some(second));
+    server.flow.rmb_abandoned();
+    assert_eq!(forgotten(&mut server), [again.answered(0x80)]);
 }

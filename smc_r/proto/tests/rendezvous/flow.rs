@@ -1189,16 +1189,47 @@ fn an_unanswered_rkey_exchange_fails_the_link() {
     // The link may be dead for all we know.
     assert_eq!(engine.expire(), 2_000);
     assert_eq!(engine.events(), [Event::Release]);
+}
 
-    let mut engine = Engine::active(Role::Server);
-    engine.withdraw(1).unwrap();
-    engine.expire();
-    assert_eq!(
-        engine.events(),
-        [Event::Down(DownReason::LinkFailed(LinkFailure::Timeout(
-            Exchange::DeleteRkey
-        )))]
-    );
+/// Whoever is asked to forget a buffer may wait for another link, for as long as we wait for the answer.
+#[test]
+fn a_link_is_tested_before_it_is_given_up_for_a_buffer() {
+    let failure = LinkFailure::Timeout(Exchange::DeleteRkey);
+    let lost = [Event::Down(DownReason::LinkFailed(failure))];
+    let withdrawn = || {
+        let mut engine = Engine::active(Role::Server);
+        engine.withdraw(1).unwrap();
+        engine.sends();
+        assert_eq!(engine.expire(), 5_000);
+        assert_eq!(engine.events(), []);
+        let request = engine.test_request();
+        (engine, request)
+    };
+    let (mut engine, _) = withdrawn();
+    assert_eq!(engine.expire(), 5_000);
+    assert_eq!(engine.events(), lost);
+
+    let (mut engine, request) = withdrawn();
+    engine.receive(Llc::TestLink(TestLink {
+        reply: true,
+        ..request
+    }));
+    assert_eq!(engine.expire(), 5_000);
+    assert_eq!(engine.events(), lost);
+
+    let (mut engine, request) = withdrawn();
+    engine.receive(Llc::TestLink(TestLink {
+        reply: true,
+        ..request
+    }));
+    engine.receive(Llc::DeleteRkey(DeleteRkey::request(RKey(1)).answered(0)));
+    assert_eq!(engine.events(), [Event::RkeyDeleted(RmbId(1))]);
+    assert!(engine.flow.is_usable());
+    // The next one has as much time.
+    engine.withdraw(2).unwrap();
+    engine.sends();
+    assert_eq!(engine.expire(), 5_000);
+    engine.test_request();
 }
 
 #[test]
