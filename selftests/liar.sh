@@ -144,11 +144,16 @@ liar() {
 	fail "$(head -c 700 "$TMP/$SAID.json")"
 }
 
-# guest N ROUNDS: a client in A that connects to port $G + 100 * N of the liar once that listens, and so
-# many rounds of an echo. guest_said N RESULT...: one of these it has to say in the end.
+# guest N ROUNDS|WHAT: a client in A that connects to port $G + 100 * N of the liar once that listens, and so
+# many rounds of an echo, or what else echoer.py offers. guest_said N RESULT...: one of these it has to say in the end.
 guest() {
+	local words
 	rm -f "$TMP/listens.$1" "$TMP/listens.$1.up"
-	inA timeout $((300 * TIMES)) python3 -u "$ST_PY/echoer.py" guest $LIAR $((G + 100 * $1)) $2 "$TMP/listens.$1" \
+	case $2 in
+	[0-9]*) words=(guest $LIAR $((G + 100 * $1)) $2) ;;
+	*) words=($2 $LIAR $((G + 100 * $1))) ;;
+	esac
+	inA timeout $((300 * TIMES)) python3 -u "$ST_PY/echoer.py" "${words[@]}" "$TMP/listens.$1" \
 		>"$TMP/guest.$1.out" 2>"$TMP/guest.$1.err" &
 	GUESTS[$1]=$!
 }

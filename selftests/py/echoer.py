@@ -230,6 +230,53 @@ def crowd(host, port, count, ready, size=CHUNK, pause=0):
     s.say(len(rounds), "connections,", min(rounds), "rounds and more")
 
 
+def connected(host, port, ready):
+    """A connection, when somebody listens."""
+    until_ready(ready)
+    return s.need_smc(s.connect(host, int(port)))
+
+
+def late(host, port, ready):
+    """When READY.closed is there, the peer has closed with data left. Says how much that is."""
+    s.touch(ready + ".up")
+    sock = connected(host, port, ready)
+    until_ready(ready + ".closed")
+    s.equal("bytes that are taken", 1, sock.send(b"x"))
+    try:
+        raise AssertionError(sock.send(b"x"))
+    except BrokenPipeError:
+        pass
+    # Nobody is told of an end yet.
+    poll = select.poll()
+    poll.register(sock, select.POLLIN | select.POLLRDHUP)
+    s.equal("what is there", [(sock.fileno(), select.POLLIN)], poll.poll(0))
+    os.remove(ready + ".closed")
+    amount = 0
+    while data := sock.recv(1000):
+        amount += len(data)
+    s.say("smc", amount)
+
+
+def less(host, port, ready):
+    """Wants to send less ahead when READY.chosen is there; says how much it can."""
+    s.touch(ready + ".up")
+    until_ready(ready)
+    sock = s.smc_socket(host)
+    sock.setblocking(False)
+    sock.connect_ex((host, int(port)))
+    until_ready(ready + ".chosen")
+    # The kernel doubles it.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    os.remove(ready + ".chosen")
+    amount = 0
+    while select.select([], [sock], [], 2)[1]:
+        amount += sock.send(bytes(1000))
+    s.need_smc(sock)
+    until_ready(ready + ".sent")
+    s.say(amount)
+    os.remove(ready + ".sent")
+
+
 def guests(host, port, count, ready):
     """A connection to each of so many ports behind this one, number N when READY.N is there. Says which are SMC, as N-M.
     Ends when all connections have."""
@@ -250,4 +297,5 @@ def guests(host, port, count, ready):
 
 
 if __name__ == "__main__":
-    {"server": server, "keeper": keeper, "client": client, "guest": guest, "guests": guests, "crowd": crowd}[sys.argv[1]](*sys.argv[2:])
+    {"server": server, "keeper": keeper, "client": client, "guest": guest, "guests": guests, "crowd": crowd,
+     "late": late, "less": less}[sys.argv[1]](*sys.argv[2:])

@@ -22,7 +22,7 @@ use smc_proto::{
     wire::RmbeSize, //
 };
 
-use super::{close_tcp, ring::take_ring, with, Connection};
+use super::{close_tcp, merge, ring::take_ring, with, Connection};
 use crate::{
     buffers::{Rmb, SendRing},
     netns::Setting,
@@ -316,6 +316,24 @@ pub(super) fn show_sizes(sk: &Sk<SmcSocket>, connection: &Connection) {
     if !sk.rcvbuf_locked() {
         sk.set_rcvbuf(doubled(diag.element));
     }
+}
+
+/// `SO_SNDBUF` and `SO_RCVBUF` as they are now: the program may have wanted less since the buffers were chosen.
+pub(super) fn adopt_sizes(sk: &Sk<SmcSocket>, connection: &mut Connection) -> Events {
+    let mut events = Events::default();
+    let diag = connection.diag();
+    let is_less = |wanted: u32, size: u32| RmbeSize::for_buffer(wanted).bytes() < size;
+    let (send, receive) = (
+        sk.sndbuf().unsigned_abs() / 2,
+        sk.rcvbuf().unsigned_abs() / 2,
+    );
+    if sk.sndbuf_locked() && is_less(send, diag.send_ring) {
+        merge(&mut events, connection.core.set_send_limit(send));
+    }
+    if sk.rcvbuf_locked() && is_less(receive, diag.element) {
+        connection.core.set_receive_limit(receive);
+    }
+    events
 }
 
 /// `SO_OOBINLINE` has changed.

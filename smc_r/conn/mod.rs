@@ -60,7 +60,7 @@ use smc_proto::{
 use crate::{
     buffers::{RingMap, SendRing},
     clock::now,
-    group::{Buffers, ConnToken, Group, LinkSet, OwnElement, PooledRing},
+    group::{Buffers, ConnToken, Group, LinkSet, OwnElement, PooledRing, Standing},
     link::{Cookie, Link, Seat},
     shown::Shown,
     socket::{self, sk_state, Phase, SmcSocket, SocketRef},
@@ -688,10 +688,11 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         let settings = tcp.map_or(Settings::default(), |tcp| tcp.settings());
         calls::adopt(connection, settings);
         sk.keepalive.store(calls::keepalive(sk, settings), Relaxed);
-        let mut events = Events::default();
+        let mut events = calls::adopt_sizes(sk, connection);
         for (link, cdc) in early.into_messages() {
             merge(&mut events, connection.handle_cdc(link, &cdc));
         }
+        connection.note_arrival(sk, &events);
         // Who looked for those that use the buffer may have been here before this one went live; nothing is written after
         // the peer was told that nobody does.
         if group.is_usable() && group.is_gone(slot) {
@@ -708,12 +709,14 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
     stay_quiet(sk, &group, held.unwrap_or_default());
     group.watch_rings();
     group.add_keepalive(sk.keepalive.load(Relaxed));
-    if !group.is_usable() {
-        link_failed(sk);
-    } else if !group.is_link_up(&link) {
-        // Whatever was posted has completed then.
-        link.stop();
-        leave(sk, &link);
+    match group.standing(&link) {
+        Standing::Up => {}
+        Standing::Over => link_failed(sk),
+        Standing::Lost => {
+            // Whatever was posted has completed then.
+            link.stop();
+            leave(sk, &link);
+        }
     }
     if let Ok(tcp) = sk.tcp() {
         // What was set while the connection was made.
@@ -835,7 +838,7 @@ pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
         }
         tried.add(link.place);
         // Whoever was on it may have been moved before this one came.
-        if group.is_over() || group.is_link_up(&link) {
+        if group.standing(&link) != Standing::Lost {
             return;
         }
         link.stop();
@@ -998,6 +1001,9 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
     // Nobody arms it any more; it would hold the socket until its time.
     sk.conn_timer.cancel();
     let heard = connection.core.diag().rx_state_flags;
+    // A peer that never said that it is through may still write, or has closed with data left, as Linux does: its element is
+    // not reused.
+    let reusable = (heard.closed && connection.core.is_whole()) || heard.aborted;
     let Connection {
         group,
         token,
@@ -1007,8 +1013,6 @@ fn finish(sk: &SocketRef, connection: KBox<Connection>) {
         cut_off,
         ..
     } = KBox::into_inner(connection);
-    // A peer that never said that it is through may still write: its element is not reused.
-    let reusable = heard.closed || heard.aborted;
     let buffers = Buffers {
         element: Some(element),
         element_is_quiet: reusable,

@@ -280,7 +280,7 @@ impl Groups {
         self.changes.note();
         // It may have begun to be drained since it was chosen, by somebody who did not find this group.
         if path.device.is_drained(path.port) {
-            group.drain(Drain::Port, true);
+            group.drain_with_port(path);
         }
         Ok((group, token))
     }

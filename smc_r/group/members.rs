@@ -42,6 +42,7 @@ use super::{
     LinkSet,
     OwnElement,
     PooledRing,
+    Standing,
     Taken, //
 };
 use crate::{
@@ -210,16 +211,13 @@ impl Group {
         if !self.is_ours(&link) {
             return None;
         }
-        let (is_up, is_over) = {
-            let guard = self.flow.lock();
-            (guard.flow.is_link_up(link.place), guard.flow.is_over())
-        };
-        if !is_up {
-            // The device repeats nothing of what was written there then. Where the group ends, its last words are to get out.
-            if !is_over {
+        match self.standing(&link) {
+            Standing::Up => {}
+            Standing::Lost => {
                 link.stop();
+                return None;
             }
-            return None;
+            Standing::Over => return None,
         }
         let token = self.key_on(&link, peer)?;
         Some((link, token))
@@ -293,6 +291,8 @@ impl Group {
             self.strike_rmb(rmb.id);
             rmb.set_known(Known::Refused);
             self.wake_waiters();
+            // Whoever has waited may be gone, and the group over.
+            self.free_idle();
         }
     }
 

@@ -84,7 +84,7 @@ use crate::{
 pub(crate) use self::{
     groups::{FirstContact, Groups, ServerChoice},
     members::Buffers,
-    moving::{KeyedLink, LinkSet},
+    moving::{KeyedLink, LinkSet, Standing},
     pools::{GroupRmb, Known, OwnElement, Taken},
     rings::PooledRing,
     table::{ConnToken, MAX_CONNECTIONS}, //

@@ -102,13 +102,35 @@ pub(super) enum Fit {
     OnePort,
 }
 
+/// What becomes of a link, for connections on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// They may use it.
+    Up,
+    /// The group goes on without it. It can be stopped: its device repeats nothing of what was written there.
+    Lost,
+    /// The group has ended, and its last words are to get out.
+    Over,
+}
+
 impl Group {
+    /// What becomes of a link.
+    pub(crate) fn standing(&self, link: &Arc<Link>) -> Standing {
+        let (is_up, is_over) = {
+            let guard = self.flow.lock();
+            (guard.flow.is_link_up(link.place), guard.flow.is_over())
+        };
+        let there = || self.link(link.place);
+        match is_up && there().is_some_and(|there| Arc::ptr_eq(&there, link)) {
+            true => Standing::Up,
+            false if is_over => Standing::Over,
+            false => Standing::Lost,
+        }
+    }
+
     /// Whether connections may use this link.
     pub(crate) fn is_link_up(&self, link: &Arc<Link>) -> bool {
-        self.flow.lock().flow.is_link_up(link.place)
-            && self
-                .link(link.place)
-                .is_some_and(|there| Arc::ptr_eq(&there, link))
+        self.standing(link) == Standing::Up
     }
 
     /// Whether there is a link at this place that connections may use.

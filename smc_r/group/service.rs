@@ -22,7 +22,7 @@ use super::{making::Task, Announced, Drain, Group, Known};
 use crate::{
     clock::{ms_until, now},
     conn,
-    device::Device,
+    device::{Device, Path},
     events,
     link::{Link, STUCK}, //
 };
@@ -64,10 +64,20 @@ impl Group {
     /// Wants no new connections from now on, or wants them again as far as `who` is concerned. The group
     /// ends when it has none.
     pub(crate) fn drain(self: &Arc<Self>, who: Drain, on: bool) {
+        self.drain_if(who, || on);
+    }
+
+    /// The same if the port of this link is drained, on which all depends.
+    pub(super) fn drain_with_port(self: &Arc<Self>, path: &Path) {
+        self.drain_if(Drain::Port, || path.device.is_drained(path.port));
+    }
+
+    /// What is asked for is looked at with the lock held under which [`Group::review_port_drain`] looks for the answer.
+    fn drain_if(self: &Arc<Self>, who: Drain, on: impl FnOnce() -> bool) {
         {
             let _flow = self.flow.lock();
             let others = self.drained.load(Relaxed) & !(who as u32);
-            let own = if on { who as u32 } else { 0 };
+            let own = if on() { who as u32 } else { 0 };
             self.drained.store(others | own, Relaxed);
         }
         self.ns.shared.groups.note_drain();
@@ -81,8 +91,10 @@ impl Group {
             let up = flow.is_link_up(link.place) || !flow.is_usable();
             up && !flow.delete_link(link.place, now)
         });
-        if stays {
-            self.drain(who, true);
+        match who {
+            _ if !stays => {}
+            Drain::Port => self.drain_with_port(&link.path),
+            Drain::Group => self.drain(who, true),
         }
     }
 
@@ -109,20 +121,25 @@ impl Group {
     /// A port is drained no more: the group is in use again if all depended on that, and what it still has on drained ports
     /// is not.
     pub(crate) fn review_port_drain(self: &Arc<Self>) {
-        if self.drained.load(Relaxed) & Drain::Port as u32 != 0 {
+        if self.depends_on_drained() {
             self.leave_drained_ports();
         }
     }
 
+    fn depends_on_drained(&self) -> bool {
+        let _flow = self.flow.lock();
+        self.drained.load(Relaxed) & Drain::Port as u32 != 0
+    }
+
     /// Takes what is on drained ports out of use; the whole group if it has no other link. Asked whenever there is one link more or
-    /// less: what was to go stays if the one fails that was to be there instead.
+    /// less, the first one included: what was to go stays if the one fails that was to be there instead.
     pub(super) fn leave_drained_ports(self: &Arc<Self>) {
         if !self.is_usable() {
             return;
         }
         let is_drained = |link: &Arc<Link>| link.path.device.is_drained(link.path.port);
         let has_other = self.links().any(|link| !is_drained(&link));
-        if has_other && self.drained.load(Relaxed) & Drain::Port as u32 != 0 {
+        if has_other && self.depends_on_drained() {
             self.drain(Drain::Port, false);
         }
         self.links()
@@ -284,6 +301,8 @@ impl Group {
         // It may have been given up in the meantime.
         if matches!(result, LinkResult::Up) && self.is_usable() {
             self.tell_of_first_contact();
+            // It may be that no more, and nobody has looked as long as there was no link.
+            self.leave_drained_ports();
         }
         let first = self.waiters.lock().first.take();
         if let Some(handshake) = first {

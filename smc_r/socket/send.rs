@@ -179,6 +179,12 @@ fn is_first_unheard(sk: &Sk<SmcSocket>) -> bool {
 /// TCP learns that nobody reads at the other end from the answer to data. Programs know it so: what
 /// they send first is taken, and the error meets them at the next call.
 fn refused(sk: &Sk<SmcSocket>) {
+    if !conn::status(sk).read_shut {
+        // What the peer had left when it closed is still to come, and readers are to see the end behind that.
+        sk.add_shutdown(SEND_SHUTDOWN);
+        sk.wake_state_change();
+        return;
+    }
     sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
     sk.set_err(EPIPE);
     sk.wake_state_change();
