@@ -954,6 +954,12 @@ __rust_helper u8 *rust_helper_tcp_skb_grow(struct sk_buff *skb, u8 pf, unsigned 
 	return data + hlen;
 }
 
+/* Frees a packet that does not go out. */
+__rust_helper void rust_helper_tcp_free_skb(struct sk_buff *skb)
+{
+	kfree_skb(skb);
+}
+
 /* Copies the options of a SYN that was saved; 0 if there are none. */
 static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 {
@@ -971,8 +977,8 @@ static unsigned int saved_syn_copy(struct saved_syn *syn, u8 *buf, u8 **place)
 }
 
 /*
- * A request that was answered is hashed until a connection is made of it, it is replaced by a copy, or it is given up. One
- * of Fast Open never is: its connection is there first.
+ * A request that was answered is hashed until a connection is made of it, it is replaced by a copy, or it is given up; the
+ * copy, as soon as its own SYN-ACK has been sent. One of Fast Open never is: its connection is there first.
  */
 static bool kapi_is_over(const struct request_sock *req)
 {
@@ -994,8 +1000,22 @@ static struct saved_syn *kapi_syn_of(const struct request_sock *req)
 }
 
 /*
- * See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. Negative if a connection has been made of the request
- * meanwhile, which has the SYN, or if it was given up: it is not hashed any more.
+ * Whether the listener of a request has ended, and may have been ours: those save SYNs. Another one gets the request
+ * (tcp_migrate_req), by a copy when its timer fires, or with its ACK. (A listener of somebody else that saved SYNs looks
+ * the same: a SYN which comes again before is not answered there either.) One of Fast Open has its connection already.
+ */
+__rust_helper bool rust_helper_tcp_request_moves(const struct request_sock *req)
+{
+	const struct sock *listener = req->rsk_listener;
+
+	return !tcp_rsk(req)->tfo_listener && READ_ONCE(listener->sk_state) != TCP_LISTEN &&
+	       tcp_sk(listener)->save_syn;
+}
+
+/*
+ * See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. -ENOENT if a connection has been made of the request
+ * meanwhile, which has the SYN, if it was given up, or if it is a copy that is not used yet: it is not hashed. -ESTALE if
+ * another listener is to have it, so that the SYN cannot be looked at.
  */
 __rust_helper int rust_helper_tcp_request_syn_options(const struct request_sock *req, u8 *buf, u8 **place)
 {
@@ -1004,7 +1024,11 @@ __rust_helper int rust_helper_tcp_request_syn_options(const struct request_sock 
 	spin_lock_bh(&kapi_saved_syn_lock);
 	len = saved_syn_copy(kapi_syn_of(req), buf, place);
 	spin_unlock_bh(&kapi_saved_syn_lock);
-	return !len && kapi_is_over(req) ? -ENOENT : len;
+	if (len)
+		return len;
+	if (kapi_is_over(req))
+		return -ENOENT;
+	return rust_helper_tcp_request_moves(req) ? -ESTALE : 0;
 }
 
 /* Of a locked sock. */

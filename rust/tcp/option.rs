@@ -428,6 +428,7 @@ unsafe fn insert(skb: *mut bindings::sk_buff, pf: u8, option: &[u8; LEN]) -> boo
 
 const ACCEPT: c_uint = bindings::NF_ACCEPT;
 const DROP: c_uint = bindings::NF_DROP;
+const STOLEN: c_uint = bindings::NF_STOLEN;
 
 /// The hook, for packets that may be a SYN or a SYN-ACK.
 ///
@@ -445,8 +446,13 @@ pub(crate) unsafe extern "C" fn hook(
     let mut req = ptr::null_mut();
     // SAFETY: By the requirements of this function.
     let kind = unsafe { bindings::tcp_syn_kind(skb, pf, &mut owner, &mut req) };
-    // SAFETY: As told by the kind, a sock that exists as long as the packet.
-    if kind == bindings::kapi_syn_kind_KAPI_SYN_NONE || !unsafe { events::is_hooked(owner) } {
+    if kind == bindings::kapi_syn_kind_KAPI_SYN_NONE {
+        return ACCEPT;
+    }
+    let answers = kind == bindings::kapi_syn_kind_KAPI_SYN_ANSWER;
+    // SAFETY: As told by the kind, a sock that exists as long as the packet, and so does a request that is answered.
+    let ours = unsafe { events::is_hooked(owner) || (answers && bindings::tcp_request_moves(req)) };
+    if !ours {
         return ACCEPT;
     }
     let Some(option) = registered() else {
@@ -456,7 +462,7 @@ pub(crate) unsafe extern "C" fn hook(
         // SAFETY: A connecting sock with our callbacks, and its packet.
         unsafe { syn(owner, skb, pf, &option) }
     } else {
-        // SAFETY: A listener with our callbacks, a request of it, and its packet.
+        // SAFETY: A listener, a request of it, and its packet.
         unsafe { syn_ack(owner, req, skb, pf, &option) }
     }
 }
@@ -526,7 +532,7 @@ unsafe fn peer_of(req: *mut bindings::request_sock, pf: u8) -> IpAddr {
 
 /// # Safety
 ///
-/// `listener` is hooked, `req` a request of it, and `skb` the request's SYN-ACK.
+/// `listener` is hooked, or has ended, `req` a request of it, and `skb` the request's SYN-ACK, ours to free.
 unsafe fn syn_ack(
     listener: *mut bindings::sock,
     req: *mut bindings::request_sock,
@@ -538,9 +544,17 @@ unsafe fn syn_ack(
     let mut place = ptr::null_mut();
     // SAFETY: The request exists as long as the packet; there is room for all options.
     let len = unsafe { bindings::tcp_request_syn_options(req, buf.as_mut_ptr(), &mut place) };
+    if len == ENOENT.to_errno() {
+        // An ACK has come on another CPU while this was being repeated, and nobody waits for it any more; or this is the
+        // first one of a copy for another listener, which is hashed only if it goes well. Without the SYN, it would look like
+        // another answer than the first. It counts as lost on its way: the copy repeats it.
+        // SAFETY: By the requirements of this function; the hook says that it has taken the packet.
+        unsafe { bindings::tcp_free_skb(skb) };
+        return STOLEN;
+    }
     let Ok(len) = usize::try_from(len) else {
-        // An ACK has come on another CPU while this was being repeated: nobody waits for it any more, and without the
-        // SYN, it would look like another answer than the first.
+        // The listener has ended, and the client's SYN has come again before the copy is made: that is to be as soon as it
+        // would be without this.
         return DROP;
     };
     let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), option) else {
