@@ -65,9 +65,10 @@ pub(crate) fn set_option(option: Option<[u8; LEN]>) -> Result {
         OPTION.store(0, Ordering::Release);
         return Ok(());
     };
-    // Something to find it by: the kind, a length that ends with the bytes, and an identifier.
+    // Something to find it by: the kind, a length that ends with the bytes and is even, and an identifier.
     let core = strip(&option);
     if core.len() < 4
+        || core.len() & 1 != 0
         || core.first() != Some(&kind::EXPERIMENT)
         || core.get(1).copied().map(usize::from) != Some(core.len())
     {
@@ -132,8 +133,8 @@ fn walk<R>(options: &[u8], mut f: impl FnMut(usize, u8, &[u8]) -> Option<R>) -> 
     None
 }
 
-/// The option as it is marked by this kind.
-fn of_kind(option: &[u8; LEN], kind: u8) -> [u8; LEN] {
+/// The option as it is marked by this kind, in a form of this length: the beginning of that.
+fn of_kind(option: &[u8; LEN], kind: u8, len: u8) -> [u8; LEN] {
     let secret = SECRET.load(Ordering::Relaxed).to_ne_bytes();
     let padding = LEN.saturating_sub(strip(option).len());
     let mut marked = *option;
@@ -141,43 +142,56 @@ fn of_kind(option: &[u8; LEN], kind: u8) -> [u8; LEN] {
     if let Some((byte, _)) = bytes.next() {
         *byte = kind;
     }
+    if let Some((byte, _)) = bytes.next() {
+        *byte = len;
+    }
     if kind != kind::EXPERIMENT {
-        // Behind its length.
-        for (byte, secret) in bytes.skip(1) {
+        for (byte, secret) in bytes {
             *byte ^= secret;
         }
     }
     marked
 }
 
-/// Finds an option; returns its place and its kind, which may also be one of [`mark`].
-fn find(options: &[u8], option: &[u8; LEN]) -> Option<(usize, u8)> {
+/// An option that was found.
+struct Found {
+    at: usize,
+    /// May also be one of [`mark`].
+    kind: u8,
+    len: u8,
+}
+
+/// Finds the option, or a longer form of it: of even length, as the kernel's own code takes it.
+fn find(options: &[u8], option: &[u8; LEN]) -> Option<Found> {
     walk(options, |at, kind, bytes| {
+        let len = *bytes.get(1)?;
         let known = matches!(kind, kind::EXPERIMENT | mark::ANSWERED | mark::REFUSED);
-        let found = known && bytes == strip(&of_kind(option, kind));
-        found.then_some((at, kind))
+        let found = known && len & 1 == 0 && bytes.starts_with(strip(&of_kind(option, kind, len)));
+        found.then_some(Found { at, kind, len })
     })
 }
 
-/// Gives the option of a saved SYN another kind. False if it is not of the kind `from` any more, or a request's SYN belongs
+/// Gives the option of a saved SYN another kind. False if it is not what was found any more, or a request's SYN belongs
 /// to a connection by now.
 ///
 /// # Safety
 ///
-/// `place` is that of the option's kind, in the SYN of the request `req`, which exists and may have lost it meanwhile; or
-/// `req` is null, and a locked sock has the SYN.
+/// `place` is that of the options in which `found` was found, in the SYN of the request `req`, which exists and may have
+/// lost it meanwhile; or `req` is null, and a locked sock has the SYN.
 unsafe fn write_kind(
     req: *const bindings::request_sock,
     place: *mut u8,
     option: &[u8; LEN],
-    from: u8,
+    found: &Found,
     to: u8,
 ) -> bool {
-    let (from, to) = (of_kind(option, from), of_kind(option, to));
+    let place = place.wrapping_add(found.at);
+    let from = of_kind(option, found.kind, found.len);
+    let to = of_kind(option, to, found.len);
     let (from, to) = (strip(&from), strip(&to));
     let len = from.len().min(to.len());
     // SAFETY: By the requirements of this function: the place is looked at only while the SYN is there, and the option is
-    // as long as it is of any other kind.
+    // at least as long, of any kind.
     unsafe { bindings::tcp_write_saved_syn(req, place, from.as_ptr(), to.as_ptr(), len) }
 }
 
@@ -316,13 +330,14 @@ impl OptionState {
             self.negotiated.store(answered, Ordering::Release);
             self.refused
                 .store(found.is_some() && !answered, Ordering::Release);
-        } else if let Some((at, kind)) = found {
+        } else if let Some(found) = found {
             self.negotiated
-                .store(kind == mark::ANSWERED, Ordering::Release);
-            self.refused.store(kind == mark::REFUSED, Ordering::Release);
+                .store(found.kind == mark::ANSWERED, Ordering::Release);
+            self.refused
+                .store(found.kind == mark::REFUSED, Ordering::Release);
             // The user sees the SYN as it was.
-            // SAFETY: The place of the option in the saved SYN, which the locked sock keeps.
-            unsafe { write_kind(ptr::null(), place.add(at), option, kind, kind::EXPERIMENT) };
+            // SAFETY: The place of the options in the saved SYN, which the locked sock keeps.
+            unsafe { write_kind(ptr::null(), place, option, &found, kind::EXPERIMENT) };
         }
     }
 
@@ -377,8 +392,9 @@ fn has_option(skb: *const bindings::sk_buff) -> bool {
         return false;
     };
     // SAFETY: TCP has made its header linear, and changes nothing in it.
-    unsafe { header_options(skb) }
-        .is_some_and(|(options, _)| matches!(find(options, &option), Some((_, kind::EXPERIMENT))))
+    unsafe { header_options(skb) }.is_some_and(|(options, _)| {
+        find(options, &option).is_some_and(|found| found.kind == kind::EXPERIMENT)
+    })
 }
 
 /// The options in a packet's TCP header, and whether the packet is a plain one that may grow.
@@ -557,10 +573,10 @@ unsafe fn syn_ack(
         // would be without this.
         return DROP;
     };
-    let Some((at, kind)) = find(buf.get(..len).unwrap_or_default(), option) else {
+    let Some(found) = find(buf.get(..len).unwrap_or_default(), option) else {
         return ACCEPT;
     };
-    match kind {
+    match found.kind {
         mark::REFUSED => ACCEPT,
         mark::ANSWERED => {
             // The client may know of the answer: better none than another one. It is repeated.
@@ -579,8 +595,8 @@ unsafe fn syn_ack(
             // SAFETY: By the requirements of this function.
             let done = answer && unsafe { insert(skb, pf, option) };
             let mark = if done { mark::ANSWERED } else { mark::REFUSED };
-            // SAFETY: The place of the option in the saved SYN of the request, which exists as long as its packet.
-            if unsafe { write_kind(req, place.wrapping_add(at), option, kind, mark) } {
+            // SAFETY: The place of the options in the saved SYN of the request, which exists as long as its packet.
+            if unsafe { write_kind(req, place, option, &found, mark) } {
                 ACCEPT
             } else {
                 // The SYN has come twice, and the other one was faster: only that is answered, since both answers have to

@@ -121,11 +121,11 @@ fn is_run_by_bash(text: &str, name: &str, at_length: bool) -> Result<(), String>
 const IF_AT_LENGTH: &str = "[ $SCALE -lt 10 ] || CASES=(";
 
 /// Whether a suite runs the function: it is in the list that `suite.main` gets, or its name in words
-/// is what `test.run` gets.
+/// is what `test.run` or `test.result` gets.
 fn is_run_by_python(text: &str, name: &str) -> Result<(), String> {
     let lines = || text.lines().map(str::trim);
-    let words = format!("test.run(\"{name}\", ");
-    if lines().any(|line| line.starts_with(&words)) {
+    let words = ["run", "result"].map(|call| format!("test.{call}(\"{name}\","));
+    if lines().any(|line| words.iter().any(|words| line.starts_with(words))) {
         return Ok(());
     }
     if !text.lines().any(|line| line == format!("def {name}():")) {
