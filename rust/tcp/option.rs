@@ -280,7 +280,14 @@ impl OptionState {
 
     /// A listener is to answer the option, or not. The sock is locked.
     pub(super) fn answer(&self, sk: *mut bindings::sock, yes: bool) {
-        if native() {
+        if !yes {
+            self.answer.store(false, Ordering::Release);
+        }
+        // SAFETY: The sock exists.
+        let listens = unsafe { bindings::sk_state(sk) } == crate::sock::state::LISTEN;
+        // A child has its listener's flag of the moment at which the client's ACK comes: whoever was answered before needs
+        // it. A listener refuses by `is_full` alone.
+        if native() && (yes || !listens) {
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_option_native_set(sk, yes) };
         }
@@ -291,8 +298,8 @@ impl OptionState {
             unsafe { bindings::tcp_option_native_ask(sk, Some(is_full)) };
             // SAFETY: The sock is locked.
             unsafe { bindings::tcp_save_syn(sk) };
+            self.answer.store(true, Ordering::Release);
         }
-        self.answer.store(yes, Ordering::Release);
     }
 
     /// The user has set whether SYNs are to be saved; false if that must not reach the sock.
