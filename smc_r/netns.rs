@@ -153,9 +153,6 @@ const KNOBS: [(Setting, Knob); SETTINGS] = [
     (Setting::HsCtrl, Knob::no_name(c"hs_ctrl")),
 ];
 
-/// Longest accept queue that `listen(2)` gets.
-const SOMAXCONN: u32 = 4096;
-
 /// Where namespaces keep their [`Netns`].
 pub(crate) static NETNS: Key<Netns> = Key::new();
 
@@ -378,11 +375,6 @@ impl Netns {
     /// Size of RMB elements where the program does not set it, in bytes.
     pub(crate) fn rmem(&self) -> u32 {
         self.setting(Setting::Rmem)
-    }
-
-    /// Longest accept queue.
-    pub(crate) fn somaxconn(&self) -> u32 {
-        SOMAXCONN
     }
 
     /// How long the queues of a new transport are.

@@ -47,6 +47,9 @@ use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
 /// of clients that say nothing is held in check by this and by the deadline of each.
 const MAX_PENDING: usize = 4096;
 
+/// Most children of one listener that wait here for the program, whatever the backlog; the rest of it waits with TCP.
+const MAX_WAITING: usize = 4096;
+
 /// How many children in their rendezvous mean congestion, for listeners that are to limit it
 /// (`SMC_LIMIT_HS`): new clients are not answered the option then, and are plain TCP, until the
 /// number is down to half of it.
@@ -146,10 +149,11 @@ impl Queue {
     /// How many may wait for the program here; one more may with TCP. Without a backlog it would be
     /// none, and nobody could ever use SMC.
     fn limit(&self) -> usize {
-        self.backlog.max(1)
+        self.backlog.clamp(1, MAX_WAITING)
     }
 
-    /// Tells TCP how much room there is left. After each change of the number that waits.
+    /// Tells TCP how much room there is left. After each change of the number that waits. It has no more half-open
+    /// connections than that either.
     fn tell(&self) {
         if let Some(tcp) = &self.tcp {
             let left = self.backlog.saturating_sub(self.children.waiting());
@@ -567,9 +571,8 @@ pub(crate) fn tell_listener(sk: &Sk<SmcSocket>) {
 pub(super) fn listen(sk: &Sk<SmcSocket>, backlog: i32) -> Result {
     let _lock = sk.lock();
     let tcp = sk.tcp()?;
-    let limit = u32::try_from(backlog)
-        .unwrap_or(u32::MAX)
-        .min(sk.ns.somaxconn()) as usize;
+    // As the system call gives it, net.core.somaxconn at most.
+    let limit = u32::try_from(backlog).unwrap_or(u32::MAX) as usize;
     match sk.phase() {
         Phase::Listening => {
             tcp.listen(backlog)?;
