@@ -302,7 +302,8 @@ __rust_helper int rust_helper_tcp_getname(struct socket *sock, struct sockaddr_s
 }
 
 /* Bytes of the kernel, as many as there is room for: a number, or -EAGAIN and other errors. Locks the sock: process context.
- * A program's TCP_CORK is for its own data: these leave at once, if TCP has nothing else under way.
+ * A program's TCP_CORK is for its own data: these leave at once, if TCP has nothing else under way. So are the times of
+ * transmission that it wants to be told.
  */
 __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *buf, size_t len)
 {
@@ -311,6 +312,7 @@ __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *bu
 	struct sock *sk = sock->sk;
 	unsigned int flags;
 	int sent;
+	u32 stamps;
 	u8 cork;
 
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
@@ -322,7 +324,10 @@ __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *bu
 	lock_sock(sk);
 	cork = tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
 	tcp_sk(sk)->nonagle &= ~TCP_NAGLE_CORK;
+	stamps = READ_ONCE(sk->sk_tsflags);
+	WRITE_ONCE(sk->sk_tsflags, stamps & ~SOF_TIMESTAMPING_TX_RECORD_MASK);
 	sent = READ_ONCE(sock->ops)->sendmsg_locked(sk, &msg, len);
+	WRITE_ONCE(sk->sk_tsflags, stamps);
 	tcp_sk(sk)->nonagle |= cork;
 	release_sock(sk);
 	memalloc_noreclaim_restore(flags);
