@@ -90,7 +90,7 @@ impl Op {
     }
 
     /// What the command lists. Called again with the cursor where it was left, until it adds no
-    /// message.
+    /// message. Whoever asks before the module's `init` is over gets `EBUSY`.
     pub const fn dump(mut self, f: fn(&mut Dump<'_>) -> Result) -> Self {
         self.dump = Some(f);
         self
@@ -499,6 +499,14 @@ unsafe extern "C" fn start<F: Family>(cb: *mut bindings::netlink_callback) -> c_
         // SAFETY: The dump is in progress.
         let (cmd, info) = unsafe { (bindings::genl_dump_cmd(cb), bindings::genl_dump_info(cb)) };
         let op = F::OPS.iter().find(|op| op.cmd == cmd).ok_or(EOPNOTSUPP)?;
+        // A list may wait for its reader. Unregistering does not wait for that, nor is a module kept whose `init` fails.
+        // SAFETY: As above.
+        if !unsafe { bindings::genl_is_loaded(info) } {
+            let text = c"the module is not loaded yet".as_char_ptr();
+            // SAFETY: As above; the text lives for ever.
+            unsafe { bindings::genl_explain(info, ptr::null(), ptr::null(), text) };
+            return Err(EBUSY);
+        }
         // SAFETY: As above.
         unsafe { check(op, info) }?;
         Ok(0)

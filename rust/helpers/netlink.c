@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/module.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <linux/sysctl.h>
@@ -110,6 +111,14 @@ __rust_helper struct genl_info *rust_helper_genl_dump_info(struct netlink_callba
 __rust_helper u8 rust_helper_genl_dump_cmd(struct netlink_callback *cb)
 {
 	return genl_dumpit_info(cb)->op.cmd;
+}
+
+/* Whether the module that has the family is initialised: where that fails it goes away, whoever holds it. */
+__rust_helper bool rust_helper_genl_is_loaded(const struct genl_info *info)
+{
+	const struct module *module = info->family->module;
+
+	return !module || READ_ONCE(module->state) == MODULE_STATE_LIVE;
 }
 
 /* Explains an error: whose (if that is known), and what it is. */
