@@ -38,7 +38,12 @@ pub trait PerNet: Send + Sync + Sized + 'static {
     /// Makes the data of a namespace, when it is created or the module loaded. Process context.
     fn new(net: &Net, context: &Arc<Self::Context>) -> Result<Arc<Self>>;
 
-    /// The namespace goes, or the module is unloaded: [`Key::get`] no longer finds the data. What
+    /// The namespace is about to go, or the module to be unloaded: [`Key::get`] no longer finds the data, but who has
+    /// it may still use it. Namespaces that go together, or with the module, are all told before [`PerNet::exit`] is
+    /// called for the first one: here is begun what takes time, so that it does so for all at once. Process context.
+    fn pre_exit(_this: &Arc<Self>) {}
+
+    /// The namespace goes, or the module is unloaded, a grace period after [`PerNet::pre_exit`]. What
     /// it stands for must be gone when this returns. Process context.
     fn exit(this: &Arc<Self>, net: &Net);
 }
@@ -183,6 +188,11 @@ unsafe extern "C" fn pre_exit<T: PerNet>(net: *mut bindings::net) {
     let slot = unsafe { slot::<T>(net) };
     let data = slot.data.swap(core::ptr::null_mut(), Ordering::AcqRel);
     slot.leaving.store(data, Ordering::Release);
+    if !data.is_null() {
+        // SAFETY: From `Arc::into_raw`; the reference is the slot's until `exit`.
+        let data: Arc<T> = Arc::from(unsafe { ArcBorrow::from_raw(data.cast::<T>()) });
+        T::pre_exit(&data);
+    }
 }
 
 /// # Safety

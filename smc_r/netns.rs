@@ -228,13 +228,16 @@ impl PerNet for Netns {
         )
     }
 
+    fn pre_exit(this: &Arc<Self>) {
+        this.end_groups();
+    }
+
     fn exit(this: &Arc<Self>, _net: &Net) {
         this.settings.unregister();
-        // No socket is left, so that no group is added any more. Each tells its peer, which takes
-        // a moment, bounded by the timers of the LLC engine.
+        // No socket is left, so that no group is added any more; one may have been since the others were told to end.
+        // Each tells its peer, which takes a moment, bounded by the timers of the LLC engine.
         while this.groups.load(Relaxed) != 0 {
-            let ours = |group: &Group| Arc::ptr_eq(&group.ns, this);
-            this.shared.groups.shut_down(ShutDown::Operator, ours);
+            this.end_groups();
             fsleep(Delta::from_millis(5));
         }
     }
@@ -412,6 +415,12 @@ impl Netns {
         if base != 0 {
             self.peers.failed(peer, reason, base);
         }
+    }
+
+    /// Has all link groups end that there are. Process context.
+    fn end_groups(self: &Arc<Self>) {
+        let ours = |group: &Group| Arc::ptr_eq(&group.ns, self);
+        self.shared.groups.shut_down(ShutDown::Operator, ours);
     }
 
     /// A link group was made.
