@@ -171,17 +171,22 @@ impl LinkView {
     }
 }
 
+/// The number of the socket that was made last, in whatever namespace.
+pub(crate) fn last_number() -> u64 {
+    sock::last_number::<SmcSocket>()
+}
+
 /// Calls `f` for the sockets of a namespace whose TCP sockets are of family `family` and whose
-/// numbers are above `after`, in ascending order. Ends with the first error of `f`, which it
-/// returns. Process context.
+/// numbers are above `after` and not above `last`, in ascending order. Ends with the first error of
+/// `f`, which it returns. Process context.
 pub(crate) fn for_each(
     net: &Net,
     family: Family,
-    after: u64,
+    (after, last): (u64, u64),
     f: &mut dyn FnMut(&Snapshot) -> Result,
 ) -> Result {
     let mut result = Ok(());
-    sock::for_each::<SmcSocket>(net, after, |sk, number| {
+    sock::for_each::<SmcSocket>(net, after, last, |sk, number| {
         if sk.kind().family != family {
             return true;
         }

@@ -606,6 +606,17 @@ __rust_helper void rust_helper_sk_list_del(struct kapi_sk_list *list, struct kap
 	spin_unlock_bh(&list->lock);
 }
 
+/* The number of the newest sock; those to come have others above. */
+__rust_helper u64 rust_helper_sk_list_last(struct kapi_sk_list *list)
+{
+	u64 seq;
+
+	spin_lock_bh(&list->lock);
+	seq = list->seq;
+	spin_unlock_bh(&list->lock);
+	return seq;
+}
+
 /* The first sock of a namespace with a number above `seq`, with a reference. */
 __rust_helper struct sock *rust_helper_sk_list_next(struct kapi_sk_list *list, u64 seq, const struct net *net)
 {

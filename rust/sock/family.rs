@@ -445,11 +445,27 @@ impl<T: Socket> Drop for Registration<T> {
     }
 }
 
+/// The number of the newest socket of the family `T`, in whatever namespace: above those of all that are there, and below
+/// those of all to come. 0 if it is not the registered family. Any context but hard interrupts.
+pub fn last_number<T: Socket>() -> u64 {
+    tables()
+        .filter(|tables| tables.socket == TypeId::of::<T>())
+        // SAFETY: The list exists while the family is registered.
+        .map_or(0, |tables| unsafe {
+            bindings::sk_list_last(tables.list.get())
+        })
+}
+
 /// Calls `f` for each socket of the family in a namespace, in order of age, with the number of the
-/// socket, which is above `after`. Stops when `f` returns false.
+/// socket, which is above `after` and not above `last`. Stops when `f` returns false.
 ///
 /// `T` must be the registered family: nothing is found otherwise.
-pub fn for_each<T: Socket>(net: &Net, after: u64, mut f: impl FnMut(&ARef<Sk<T>>, u64) -> bool) {
+pub fn for_each<T: Socket>(
+    net: &Net,
+    after: u64,
+    last: u64,
+    mut f: impl FnMut(&ARef<Sk<T>>, u64) -> bool,
+) {
     let Some(tables) = tables() else { return };
     if tables.socket != TypeId::of::<T>() {
         return;
@@ -465,7 +481,7 @@ pub fn for_each<T: Socket>(net: &Net, after: u64, mut f: impl FnMut(&ARef<Sk<T>>
         let next = unsafe { ARef::from_raw(next.cast::<Sk<T>>()) };
         // SAFETY: Written once, before the sock was put into the list.
         number = unsafe { (*next.extra().link.get()).seq };
-        if !f(&next, number) {
+        if number > last || !f(&next, number) {
             return;
         }
     }

@@ -38,6 +38,7 @@ pub use consts::{
 };
 pub use family::{
     for_each,
+    last_number,
     Registration, //
 };
 pub use lock::{

@@ -6,8 +6,10 @@
 //! Whoever asks is served by the module `smc_diag`, which borrows this for each part of an answer.
 //!
 //! An answer takes as many calls as it has buffers. Where it stopped is kept as two numbers: the
-//! family, and the last socket that was written. They hold also where this module was unloaded and
-//! loaded again in between: sockets' numbers go on upwards.
+//! family, and the last socket that was written. A third one is that of the socket with which it ends, the
+//! newest when it began: more may come all the time, faster than the reader reads. They hold also where
+//! this module was unloaded and loaded again in between: sockets' numbers go on upwards, so that nothing
+//! follows then.
 
 mod attrs;
 
@@ -54,13 +56,18 @@ impl diag::Lister for Sockets {
     fn list(dump: &mut diag::Dump<'_>) -> Result {
         let wanted = Wanted::of(dump.request())?;
         let net = dump.net();
+        let last = match dump.cursor()[2] {
+            0 => snapshot::last_number(),
+            last => last as u64,
+        };
+        dump.cursor()[2] = last as usize;
         for (pass, family) in [(0, Family::Inet), (1, Family::Inet6)] {
             if dump.cursor()[0] > pass {
                 continue;
             }
             let mut full = false;
             let after = dump.cursor()[1] as u64;
-            let result = snapshot::for_each(net, family, after, &mut |socket| {
+            let result = snapshot::for_each(net, family, (after, last), &mut |socket| {
                 let header = attrs::header(socket, dump.reader_uid(socket.ids.uid));
                 if !dump.message(&header, |message| attrs::put(message, socket, wanted))? {
                     full = true;
