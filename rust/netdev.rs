@@ -170,17 +170,12 @@ impl NetDevice {
         unsafe { bindings::dev_vlan(self.as_ptr(), &mut id) }.then_some(id)
     }
 
-    /// The devices directly below, in the order in which they were put there, and the first `N` of
-    /// them: of a VLAN its carrier, of a bond or bridge its ports.
-    pub fn lowers<const N: usize>(&self) -> impl Iterator<Item = NetDev> {
-        let mut lowers = [core::ptr::null_mut(); N];
-        // SAFETY: By the type invariant the device exists; there is room for `N`, which is small.
-        let n = unsafe { bindings::dev_lowers(self.as_ptr(), lowers.as_mut_ptr(), N as c_uint) };
-        let lowers = lowers.map(|lower| {
-            // SAFETY: Null, or a device with a reference that is taken over.
-            unsafe { Self::take(lower) }
-        });
-        lowers.into_iter().take(n as usize).flatten()
+    /// One of the devices directly below, which are in the order in which they were put there, the first at place 0: of
+    /// a VLAN its carrier, of a bond or bridge its ports. Those before it are gone through.
+    pub fn lower(&self, place: u32) -> Option<NetDev> {
+        // SAFETY: By the type invariant the device exists; what comes is null, or a device with a reference, which is
+        // taken over.
+        unsafe { Self::take(bindings::dev_lower(self.as_ptr(), place)) }
     }
 
     /// Is it up, with a carrier?

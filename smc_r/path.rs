@@ -116,7 +116,7 @@ const MAX_DEPTH: usize = 8;
 fn vlan(dev: &NetDevice, depth: usize) -> Option<u16> {
     dev.vlan().or_else(|| {
         let depth = depth.checked_sub(1)?;
-        vlan(&*dev.lowers::<1>().next()?, depth)
+        vlan(&*dev.lower(0)?, depth)
     })
 }
 

@@ -31,13 +31,12 @@ pub(crate) const PORT_NAME: usize = 64;
 /// Most entries of a table.
 const MAX_ENTRIES: usize = 4096;
 
-/// How far down devices are looked at, and how many on each level.
+/// How far down devices are looked at.
 const MAX_DEPTH: usize = 8;
-const MAX_LOWERS: usize = 16;
 
 /// How many are looked at for one interface. Users stack theirs at will, in a namespace of their own, and the number of ways
 /// down grows with each level.
-const MAX_LOOKS: usize = 64;
+const MAX_LOOKS: usize = 512;
 
 /// A PNET ID: capital letters and digits, padded with zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,8 +200,15 @@ fn below(dev: &NetDevice, depth: usize, looks: &mut usize) -> Option<PnetId> {
     if own.is_some() || depth == 0 {
         return own;
     }
-    dev.lowers::<MAX_LOWERS>()
-        .find_map(|lower| below(&lower, depth.saturating_sub(1), looks))
+    let mut place = 0_u32;
+    while *looks != 0 {
+        let found = below(&*dev.lower(place)?, depth.saturating_sub(1), looks);
+        if found.is_some() {
+            return found;
+        }
+        place = place.saturating_add(1);
+    }
+    None
 }
 
 /// The ID of a port, and whether an entry says so: otherwise it is that of its network device.

@@ -108,21 +108,19 @@ __rust_helper bool rust_helper_dev_vlan(const struct net_device *dev, u16 *id)
 	return true;
 }
 
-/* The devices below, with a reference each; up to max of them. */
-__rust_helper unsigned int rust_helper_dev_lowers(struct net_device *dev, struct net_device **lowers,
-						  unsigned int max)
+/* The device below that has this place among those, with a reference; NULL if there are not so many. */
+__rust_helper struct net_device *rust_helper_dev_lower(struct net_device *dev, unsigned int place)
 {
 	struct list_head *iter = &dev->adj_list.lower;
 	struct net_device *it;
-	unsigned int n = 0;
 
 	rcu_read_lock();
-	while (n < max && (it = netdev_next_lower_dev_rcu(dev, &iter))) {
-		dev_hold(it);
-		lowers[n++] = it;
-	}
+	do
+		it = netdev_next_lower_dev_rcu(dev, &iter);
+	while (it && place--);
+	dev_hold(it);
 	rcu_read_unlock();
-	return n;
+	return it;
 }
 
 __rust_helper bool rust_helper_dev_up(const struct net_device *dev)
