@@ -254,14 +254,7 @@ pub fn list<T>(
     command: u8,
     decode: fn(&[u8]) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, Error> {
-    decoded(&source.dump(family, command)?, decode)
-}
-
-/// Messages as values.
-pub fn decoded<T>(
-    messages: &[Message],
-    decode: fn(&[u8]) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Error> {
+    let messages = source.dump(family, command)?;
     let items = messages.iter().map(|message| decode(&message.attributes));
     Ok(items.collect::<Result<_, _>>()?)
 }

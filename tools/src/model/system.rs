@@ -3,7 +3,7 @@
 //! The host as a whole, its EIDs and its pnet ids.
 
 use crate::attr::Attrs;
-use crate::netlink::{decoded, list, push_attribute, Error, Malformed, Source};
+use crate::netlink::{list, push_attribute, Error, Malformed, Source};
 use crate::uapi::{command, nest, pnet, GEN_FAMILY, PNET_FAMILY};
 use serde::Serialize;
 
@@ -143,9 +143,13 @@ impl PnetEntry {
     /// The entries of an id.
     pub fn read(source: &mut dyn Source, id: &str) -> Result<Vec<Self>, Error> {
         let mut attributes = Vec::new();
-        push_attribute(&mut attributes, pnet::NAME, &kept(id));
-        let messages = source.query(PNET_FAMILY, pnet::GET, &attributes)?;
-        decoded(&messages, Self::decode)
+        let name = kept(id);
+        push_attribute(&mut attributes, pnet::NAME, &name);
+        // This answer ends with what one buffer has room for. But the kernel knows what can be an id.
+        source.query(PNET_FAMILY, pnet::GET, &attributes)?;
+        let mut entries = Self::read_all(source)?;
+        entries.retain(|entry| name.strip_suffix(&[0]) == Some(entry.id.as_bytes()));
+        Ok(entries)
     }
 
     /// The attributes of a request to add the entry.

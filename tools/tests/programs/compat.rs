@@ -297,6 +297,8 @@ fn pnet_ids_are_shown() {
         let line = format!("smc_pnet {line}");
         assert_eq!(show("smc_pnet -s net2"), show(&line), "{line}");
     }
+    assert_eq!(show("smc_pnet -s NET1").lines().count(), 1);
+    assert_eq!(show("smc_pnet -s net"), "");
 }
 
 #[test]
