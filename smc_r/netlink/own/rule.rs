@@ -2,6 +2,8 @@
 
 //! Rules about which connections may use SMC: see [`crate::rules`].
 
+use core::net::IpAddr;
+
 use kapi::genl::{Dump, Request, Writer};
 use kernel::prelude::*;
 
@@ -64,8 +66,17 @@ fn prefix(request: &mut Request<'_>) -> Result<Option<Prefix>> {
     let Some(addr) = address(attr) else {
         return Err(request.fail_at(attr::ADDRESS, EINVAL, c"must have 4 or 16 bytes"));
     };
-    let whole = if addr.is_ipv4() { 32 } else { 128 };
+    // All bits, and those among them that only say that IPv4 is in the form of IPv6.
+    let (whole, form) = match (attr.bytes().len(), addr) {
+        (4, _) => (32, 0),
+        (_, IpAddr::V4(_)) => (128, 96),
+        (_, IpAddr::V6(_)) => (128, 0),
+    };
     let len = len.map_or(Ok(whole), |attr| attr.u8())?;
+    let Some(len) = len.checked_sub(form) else {
+        let text = c"must be 96 or more for IPv4 in the form of IPv6";
+        return Err(request.fail_at(attr::PREFIX_LEN, EINVAL, text));
+    };
     match Prefix::new(addr, len) {
         Some(prefix) => Ok(Some(prefix)),
         None => Err(request.fail_at(attr::PREFIX_LEN, EINVAL, c"is longer than the address")),

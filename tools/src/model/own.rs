@@ -78,11 +78,19 @@ impl FromStr for Prefix {
             .parse()
             .map_err(|_| format!("`{address}` is no IP address"))?;
         let whole = Self::whole(address);
+        // IPv4 in the form of IPv6 is IPv4, without the bits that say so.
+        let canonical = address.to_canonical();
+        let least = whole - Self::whole(canonical);
         let length = length.map_or(Ok(whole), str::parse);
-        let length = length.ok().filter(|length| *length <= whole);
+        let length = length
+            .ok()
+            .filter(|length| (least..=whole).contains(length));
         length
-            .map(|length| Self { address, length })
-            .ok_or_else(|| format!("the length of a prefix is between 0 and {whole}"))
+            .map(|length| Self {
+                address: canonical,
+                length: length - least,
+            })
+            .ok_or_else(|| format!("the length of a prefix is between {least} and {whole}"))
     }
 }
 
@@ -691,6 +699,21 @@ mod tests {
             "1.2.3.4/x",
             "1.2.3.4/-1",
         ] {
+            assert!(bad.parse::<Prefix>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn prefixes_of_ipv4_in_the_form_of_ipv6() {
+        for (text, shown) in [
+            ("::ffff:192.0.2.0/120", "192.0.2.0/24"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1/128", "192.0.2.1"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+        ] {
+            assert_eq!(text.parse::<Prefix>().unwrap().to_string(), shown);
+        }
+        for bad in ["::ffff:0:0/95", "::ffff:192.0.2.0/24", "::ffff:1.2.3.4/129"] {
             assert!(bad.parse::<Prefix>().is_err(), "{bad}");
         }
     }
