@@ -429,15 +429,16 @@ __rust_helper int rust_helper_tcp_may_connect(struct socket *sock, void *addr, i
 	return err;
 }
 
-/* What a program of a control group may have set when the inner socket was created. */
-__rust_helper void rust_helper_sk_copy_created(struct sock *to, const struct sock *from)
+/*
+ * What TCP or a program of a control group may have set on the inner socket when it was created, bound or connected. The
+ * outer one is locked, or nobody else has it yet.
+ */
+__rust_helper void rust_helper_sk_copy_back(struct sock *to, const struct sock *from)
 {
-	/* The listener of a child may be locked. */
-	lock_sock_nested(to, SINGLE_DEPTH_NESTING);
-	to->sk_bound_dev_if = from->sk_bound_dev_if;
-	to->sk_priority = from->sk_priority;
-	to->sk_mark = from->sk_mark;
-	release_sock(to);
+	WRITE_ONCE(to->sk_bound_dev_if, READ_ONCE(from->sk_bound_dev_if));
+	WRITE_ONCE(to->sk_priority, READ_ONCE(from->sk_priority));
+	WRITE_ONCE(to->sk_mark, READ_ONCE(from->sk_mark));
+	sock_valbool_flag(to, SOCK_KEEPOPEN, sock_flag(from, SOCK_KEEPOPEN));
 }
 
 /*
@@ -703,13 +704,24 @@ __rust_helper void rust_helper_sk_copy_uid(struct sock *to, const struct sock *f
 	WRITE_ONCE(to->sk_uid, sk_uid(from));
 }
 
+/* Copies SO_RCVLOWAT and SO_PEEK_OFF to a locked sock: in an event, or with the lock. */
+__rust_helper void rust_helper_sk_copy_marks(struct sock *to, const struct sock *from)
+{
+	WRITE_ONCE(to->sk_peek_off, READ_ONCE(from->sk_peek_off));
+	if (to->sk_rcvlowat == from->sk_rcvlowat)
+		return;
+	/* Not by a mere copy: TCP has to make room for so much, within its buffer, and what is there may be enough now. */
+	if (to->sk_socket)
+		READ_ONCE(to->sk_socket->ops)->set_rcvlowat(to, from->sk_rcvlowat);
+	else
+		WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
+}
+
 /*
- * Copies what SOL_SOCKET options set to a locked sock: `buffers` says whether buffer sizes which a
- * user chose go along as well, `lowat` the same of SO_RCVLOWAT and SO_PEEK_OFF, `child` that `to` is
- * a child.
+ * Copies what other SOL_SOCKET options set to a locked sock: `buffers` says whether buffer sizes which a
+ * user chose go along as well, `child` that `to` is a child.
  */
-__rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct sock *from,
-						      bool buffers, bool lowat, bool child)
+static void kapi_copy_options(struct sock *to, struct sock *from, bool buffers, bool child)
 {
 	unsigned long flags = BIT(SOCK_URGINLINE) | BIT(SOCK_KEEPOPEN) | BIT(SOCK_LINGER) |
 			      BIT(SOCK_BROADCAST) | BIT(SOCK_DBG) | BIT(SOCK_LOCALROUTE);
@@ -743,8 +755,6 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 	to->sk_sndtimeo = from->sk_sndtimeo;
 	to->sk_rcvtimeo = from->sk_rcvtimeo;
 	to->sk_lingertime = from->sk_lingertime;
-	if (lowat)
-		WRITE_ONCE(to->sk_peek_off, READ_ONCE(from->sk_peek_off));
 	WRITE_ONCE(to->sk_max_pacing_rate, from->sk_max_pacing_rate);
 	if (buffers) {
 		if (from->sk_userlocks & SOCK_SNDBUF_LOCK) {
@@ -756,18 +766,11 @@ __rust_helper void rust_helper_sk_copy_options_locked(struct sock *to, struct so
 			WRITE_ONCE(to->sk_rcvbuf, from->sk_rcvbuf);
 		}
 	}
-	/* Not by a mere copy: TCP has to make room for so much, within its buffer, and what is there may be enough now. */
-	if (lowat && to->sk_rcvlowat != from->sk_rcvlowat) {
-		if (to->sk_socket)
-			READ_ONCE(to->sk_socket->ops)->set_rcvlowat(to, from->sk_rcvlowat);
-		else
-			WRITE_ONCE(to->sk_rcvlowat, from->sk_rcvlowat);
-	}
 }
 
 /*
- * The same for a sock that is not locked, and for a child its security label and control group. The
- * listener of a child may be locked, by the caller.
+ * The same for a sock that is not locked, for a child with its security label and control group, and with `lowat` what
+ * rust_helper_sk_copy_marks() copies. The listener of a child may be locked, by the caller.
  */
 __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *from, bool buffers,
 					       bool lowat, bool child)
@@ -778,7 +781,9 @@ __rust_helper void rust_helper_sk_copy_options(struct sock *to, struct sock *fro
 		security_sk_clone(from, to);
 		kapi_inherit_cgroup(to, from);
 	}
-	rust_helper_sk_copy_options_locked(to, from, buffers, lowat, child);
+	kapi_copy_options(to, from, buffers, child);
+	if (lowat)
+		rust_helper_sk_copy_marks(to, from);
 	release_sock(to);
 }
 

@@ -427,7 +427,8 @@ impl TcpSocket {
     }
 
     /// Takes over what was set by `SOL_SOCKET` options of the socket above, which must not be
-    /// locked by others for long, as it is read without its lock.
+    /// locked by others for long, as it is read without its lock. For one that is not connected: whatever else has set some
+    /// of that for the connection is undone.
     pub fn inherit_from<T: Socket>(&self, outer: &Sk<T>, stage: Stage) {
         // SAFETY: Both socks exist; only the inner one is locked here.
         unsafe {
@@ -441,11 +442,11 @@ impl TcpSocket {
         }
     }
 
-    /// Gives what programs of a control group have set for a new socket to the one above it, which
-    /// nobody has locked.
-    pub fn inherit_created<T: Socket>(&self, outer: &Sk<T>) {
-        // SAFETY: Both socks exist.
-        unsafe { bindings::sk_copy_created(outer.as_ptr(), self.sk()) }
+    /// Gives what TCP or programs of a control group have set when the socket was made, bound or connected to the one above
+    /// it: device, mark, priority, `SO_KEEPALIVE`. That one is locked by the caller, or nobody else has it yet.
+    pub fn inherit_back<T: Socket>(&self, outer: &Sk<T>) {
+        // SAFETY: Both socks exist; the outer one is locked or the caller's alone, as he says.
+        unsafe { bindings::sk_copy_back(outer.as_ptr(), self.sk()) }
     }
 
     /// Gives what a listener's `SOL_SOCKET` options have set, but for `SO_RCVLOWAT`, and the security

@@ -132,13 +132,11 @@ impl TcpSock {
         (queued, requests)
     }
 
-    /// Like [`TcpSocket::inherit_from`](super::TcpSocket::inherit_from) with
-    /// [`Stage::All`](super::Stage::All), for events that come with the sock locked.
-    pub fn inherit_locked<T: Socket>(&self, outer: &Sk<T>) {
+    /// Takes over `SO_RCVLOWAT` and `SO_PEEK_OFF` of the socket above: all bytes are its own from now on. The sock is locked,
+    /// by the caller or for an event.
+    pub fn inherit_marks<T: Socket>(&self, outer: &Sk<T>) {
         // SAFETY: Both socks exist; the inner one is locked, as the caller says. (If it were not,
         // settings could be mixed up, and no memory.)
-        unsafe {
-            bindings::sk_copy_options_locked(self.as_ptr(), outer.as_ptr(), true, true, false)
-        }
+        unsafe { bindings::sk_copy_marks(self.as_ptr(), outer.as_ptr()) }
     }
 }

@@ -29,7 +29,7 @@ use kapi::{
         EPIPE, //
     },
     sock::{state as tcp_state, Sk, RCV_SHUTDOWN, SEND_SHUTDOWN},
-    tcp::{Settings, Stage},
+    tcp::Settings,
     util::{now_ms, now_real_ns},
     workqueue, //
 };
@@ -717,10 +717,6 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
             link.stop();
             leave(sk, &link);
         }
-    }
-    if let Ok(tcp) = sk.tcp() {
-        // What was set while the connection was made.
-        tcp.inherit_from(sk, Stage::Traffic);
     }
     // What happened to TCP in the meantime was told to the rendezvous, which is over. Not while a
     // FIN is being taken in: half of it looks like data.

@@ -13,7 +13,7 @@ use kapi::{
         EPROTO, //
     },
     sock::state as tcp_state,
-    tcp::{Stage, TcpSock}, //
+    tcp::TcpSock, //
 };
 use kernel::{
     prelude::*,
@@ -181,8 +181,8 @@ impl Handshake {
         falls_back(sk, reason, peer);
         sk.ns
             .fell_back(sk.net(), self.side(), reason, peer, address);
-        // Options may have been set since the connect began.
-        self.tcp.inherit_from(sk, Stage::All);
+        // They have been the outer socket's alone so far.
+        self.tcp.locked(|| self.tcp.inherit_marks(sk));
         self.tells_first();
         // Before the program's calls get to TCP.
         self.gives_back(state);
@@ -191,7 +191,7 @@ impl Handshake {
         // What came before that was told to the rendezvous.
         show_error_once(sk, &self.tcp);
         // Until just now as well; who sets one from here on finds that it goes to TCP, too.
-        self.tcp.inherit_from(sk, Stage::All);
+        self.tcp.locked(|| self.tcp.inherit_marks(sk));
         self.finished(true);
     }
 
@@ -236,7 +236,7 @@ impl Handshake {
         // In this order: an option that is set after the copy finds plain TCP, and is copied by who
         // sets it.
         sk.set_phase(Phase::Fallback);
-        tcp.inherit_locked(sk);
+        tcp.inherit_marks(sk);
         self.finished(true);
         true
     }

@@ -462,7 +462,7 @@ impl Listener {
         owner
             .ns
             .fell_back(owner.net(), Side::Server, reason, None, Some(tcp.peer()));
-        tcp.inherit_from(&child, Stage::All);
+        tcp.locked(|| tcp.inherit_marks(&child));
         child.set_state(sk_state::ACTIVE);
         child.set_phase(Phase::Fallback);
         // Before others get at it, who may close it. An event has nobody to wake so far.

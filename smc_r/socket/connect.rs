@@ -34,7 +34,9 @@ pub(super) fn bind(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     }
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Bind);
-    tcp.bind(addr)
+    let result = tcp.bind(addr);
+    tcp.inherit_back(sk);
+    result
 }
 
 /// `connect(2)`.
@@ -62,7 +64,10 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
         Phase::Connecting if flags.nonblock => return Err(EALREADY),
         Phase::Connecting => unfinished = EALREADY,
         // As TCP does: the first call after the end of an attempt tells how it ended.
-        Phase::Accelerated | Phase::Fallback if sk.take_news() == News::Connected => return Ok(()),
+        Phase::Accelerated | Phase::Fallback if sk.take_news() == News::Connected => {
+            sk.tcp()?.inherit_back(sk);
+            return Ok(());
+        }
         // The inner socket's own connect, which no rendezvous has seen: TCP tells once that it is over, too.
         Phase::Fallback if sk.fallback().0 == Diagnosis::SOCKET_OPTION => {
             return connect_plain(&mut lock, addr, flags)
@@ -81,9 +86,20 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
     sk.take_news();
     match sk.phase() {
         // What has become of it since is for the next call to tell.
-        Phase::Accelerated | Phase::Fallback => Ok(()),
+        Phase::Accelerated | Phase::Fallback => {
+            sk.tcp()?.inherit_back(sk);
+            Ok(())
+        }
         _ => Err(sk.take_err().err().unwrap_or(ECONNABORTED)),
     }
+}
+
+/// Has the inner socket connect. The device of a link-local address, and what programs of a control group set, the outer one
+/// has as well. Socket lock held.
+fn connect_inner(sk: &Sk<SmcSocket>, tcp: &TcpSocket, addr: &SockAddr) -> Result<Connect> {
+    let result = tcp.connect(addr);
+    tcp.inherit_back(sk);
+    result
 }
 
 /// Connects a socket that is not to use SMC.
@@ -94,7 +110,7 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
     } else {
         plain(sk, Diagnosis::SOCKET_OPTION)?
     };
-    match with_error_of(sk, &tcp, || tcp.connect(addr)) {
+    match with_error_of(sk, &tcp, || connect_inner(sk, &tcp, addr)) {
         Ok(Connect::Done) => return Ok(()),
         Ok(Connect::InProgress) if flags.nonblock => return Err(EINPROGRESS),
         Ok(Connect::InProgress) => {}
@@ -119,7 +135,7 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
         return Err(ECONNABORTED);
     }
     // TCP tells how it ended, and knows that it has.
-    if let Err(error) = with_error_of(sk, &tcp, || tcp.connect(addr)) {
+    if let Err(error) = with_error_of(sk, &tcp, || connect_inner(sk, &tcp, addr)) {
         if tcp.state() == tcp_state::CLOSE {
             // The program may connect again, or do something else.
             unplain(sk, &tcp);
@@ -160,7 +176,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     *sk.handshake.lock() = Some(handshake.clone());
     sk.set_phase(Phase::Connecting);
     tcp.attach::<_, InnerEvents>(sk.into());
-    if let Err(error) = tcp.connect(addr) {
+    if let Err(error) = connect_inner(sk, &tcp, addr) {
         tcp.detach();
         // An event may have queued it.
         handshake.cancel();

@@ -387,7 +387,7 @@ impl Socket for SmcSocket {
     fn created(sk: &Sk<Self>) {
         let doubled = |size: u32| i32::try_from(size.saturating_mul(2)).unwrap_or(i32::MAX);
         if let Ok(tcp) = sk.tcp() {
-            tcp.inherit_created(sk);
+            tcp.inherit_back(sk);
             // A child gets a file when it is accepted, or is closed without.
             if sk.has_file() {
                 sk.keep(tcp);

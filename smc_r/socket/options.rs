@@ -4,7 +4,7 @@
 //!
 //! The inner TCP socket keeps all options of the TCP and IP levels; those that mean something for
 //! accelerated data act here as well. Options of `SOL_SOCKET` are kept by the outer socket, and
-//! copied to the inner one.
+//! set on the inner one, too.
 
 use kapi::{
     errno::{
@@ -114,7 +114,9 @@ pub(super) fn takes(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) -> Result
         | opt::SO_ATTACH_REUSEPORT_EBPF
         | opt::SO_DETACH_REUSEPORT_BPF => {
             let tcp = sk.tcp()?;
-            tcp.inherit_from(sk, Stage::Bind);
+            if sk.phase() == Phase::Idle {
+                tcp.inherit_from(sk, Stage::Bind);
+            }
             tcp.setsockopt(opt::SOL_SOCKET, name, value)?;
             Ok(true)
         }
@@ -142,57 +144,29 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
     if matches!(name, opt::SO_RCVBUF | opt::SO_RCVBUFFORCE) {
         conn::limit_receive(sk, sk.rcvbuf().unsigned_abs() / 2);
     }
-    if inner_acts(name) {
+    if inner_acts(name, sk.phase()) {
         // The outer socket has accepted it. What TCP cannot have is then only kept.
         let _ = tcp.setsockopt(opt::SOL_SOCKET, name, value);
-        return;
     }
-    match sk.phase() {
-        // Lingering is our own business: the inner socket has nothing to send.
-        Phase::Accelerated if name == opt::SO_LINGER => {}
-        // TCP acts on the inner socket's own copy.
-        phase @ (Phase::Accelerated | Phase::Listening) => {
-            tcp.inherit_from(sk, Stage::Traffic);
-            if (name, phase) == (opt::SO_KEEPALIVE, Phase::Accelerated) {
-                conn::apply(sk, tcp.settings());
-            }
-        }
-        Phase::Fallback => {
-            tcp.inherit_from(sk, Stage::All);
-        }
-        // What is set before is taken over when the connection begins.
-        Phase::Idle | Phase::Connecting | Phase::Dead => {}
+    if name == opt::SO_KEEPALIVE && sk.phase() == Phase::Accelerated {
+        conn::apply(sk, tcp.settings());
     }
 }
 
-/// Options for packets, which only the inner socket has, and sizes of buffers, from which it derives
-/// others. It gets them at once, and so do the children of a listener.
-fn inner_acts(name: i32) -> bool {
-    matches!(
-        name,
-        opt::SO_SNDBUF
-            | opt::SO_SNDBUFFORCE
-            | opt::SO_RCVBUF
-            | opt::SO_RCVBUFFORCE
-            | opt::SO_TIMESTAMP_OLD
-            | opt::SO_TIMESTAMP_NEW
-            | opt::SO_TIMESTAMPNS_OLD
-            | opt::SO_TIMESTAMPNS_NEW
-            | opt::SO_TIMESTAMPING_OLD
-            | opt::SO_TIMESTAMPING_NEW
-            | opt::SO_BUSY_POLL
-            | opt::SO_PREFER_BUSY_POLL
-            | opt::SO_BUSY_POLL_BUDGET
-            | opt::SO_INCOMING_CPU
-            | opt::SO_DETACH_FILTER
-            | opt::SO_LOCK_FILTER
-            | opt::SO_MAX_PACING_RATE
-            | opt::SO_RXQ_OVFL
-            | opt::SO_SELECT_ERR_QUEUE
-            | opt::SO_BUF_LOCK
-            | opt::SO_CNX_ADVICE
-            | opt::SO_ZEROCOPY
-    )
+/// Whether the inner socket gets an option as well, which for most is at once. That one alone: of others, TCP or a program of
+/// a control group may have set what the outer socket does not know.
+fn inner_acts(name: i32, phase: Phase) -> bool {
+    match name {
+        // It has got them before, see `takes`.
+        opt::SO_ATTACH_FILTER | opt::SO_ATTACH_BPF => false,
+        // See `SmcSocket::set_peek_off`.
+        opt::SO_PEEK_OFF => false,
+        // No byte of the rendezvous is to wait for others; a connection that becomes plain TCP takes it over.
+        opt::SO_RCVLOWAT => phase == Phase::Fallback,
+        // Lingering is our own business: the inner socket has nothing to send.
+        opt::SO_LINGER => phase != Phase::Accelerated,
+        _ => true,
+    }
 }
 
 /// `getsockopt(2)` for every level but `SOL_SOCKET`.

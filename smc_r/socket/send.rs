@@ -76,8 +76,10 @@ fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         connect::plain(sk, Diagnosis::SOCKET_OPTION)?
     };
     let result = with_error_of(sk, &tcp, || tcp.forward_send(message));
+    let _lock = sk.lock();
+    // As for connect().
+    tcp.inherit_back(sk);
     if result.is_err() && tcp.state() == tcp_state::CLOSE {
-        let _lock = sk.lock();
         connect::unplain(sk, &tcp);
     }
     result
