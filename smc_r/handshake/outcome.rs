@@ -49,7 +49,7 @@ use crate::{
     link::Link,
     peers::Key,
     shown::Shown,
-    socket::{falls_back, show_error_once, sk_state, Phase},
+    socket::{falls_back, show_error_once, sk_state, urgent, Phase},
     stats::Side, //
 };
 
@@ -191,7 +191,11 @@ impl Handshake {
         // What came before that was told to the rendezvous.
         show_error_once(sk, &self.tcp);
         // Until just now as well; who sets one from here on finds that it goes to TCP, too.
-        self.tcp.locked(|| self.tcp.inherit_marks(sk));
+        self.tcp.locked(|| {
+            self.tcp.inherit_marks(sk);
+            // It may have come right behind the messages.
+            urgent(sk, &self.tcp);
+        });
         self.finished(true);
     }
 

@@ -102,8 +102,8 @@ fn listener_ended(sk: &SocketRef, tcp: &TcpSock) {
     }
 }
 
-/// TCP signals urgent data to the owner of its own socket's file, and there is none.
-fn urgent(sk: &SocketRef, tcp: &TcpSock) {
+/// TCP signals urgent data to the owner of its own socket's file, and there is none. The inner socket is locked.
+pub(crate) fn urgent(sk: &SocketRef, tcp: &TcpSock) {
     let news = tcp.urgent();
     if news.is_some_and(|byte| sk.urgent_told.xchg(byte.get(), Relaxed) != byte.get()) {
         sk.send_sigurg();

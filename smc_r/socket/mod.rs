@@ -69,7 +69,7 @@ use crate::{
 
 pub(crate) use accept::{tell_listener, Listener};
 pub(crate) use close::no_linger;
-pub(crate) use events::InnerEvents;
+pub(crate) use events::{urgent, InnerEvents};
 
 /// Reference to an SMC socket; what keeps the C object alive.
 pub(crate) type SocketRef = ARef<Sk<SmcSocket>>;

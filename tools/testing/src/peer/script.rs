@@ -12,6 +12,7 @@
 //! | `decline`, `decline:CODE`, `decline2` | sends a decline of version 1 or 2 |
 //! | `random:N`, `zero:N` | sends so many bytes |
 //! | `drip:MS` | from here on, bytes go one by one, with so many milliseconds in between |
+//! | `behind:WORDS` | adds these bytes to the message before, in the same segment, the last one as urgent data |
 //! | `cut:N`, `set:AT=BYTE` | drops all but N bytes of the message before, or changes one byte |
 //! | `wait:KIND` | waits for a CLC message of this kind, or any |
 //! | `read:N` | waits until so many bytes have come |
@@ -196,6 +197,14 @@ pub fn parse(text: &str, identity: &Identity, seed: u64) -> Result<Vec<Step>, St
                 change(name, value, bytes)?;
                 continue;
             }
+            "behind" => {
+                let Some(Step::Send(mut bytes, None)) = steps.pop() else {
+                    return Err(format!("`{step}` has no message before it"));
+                };
+                bytes.extend(value.as_bytes());
+                steps.push(Step::Urgent(bytes));
+                continue;
+            }
             _ => {
                 steps.push(match name {
                     "urgent" => Step::Urgent(value.as_bytes().to_vec()),
@@ -292,6 +301,10 @@ mod tests {
             steps("hex:e2Ff, sleep:5, drip:10, text:hi, urgent:now, wait, wait:accept, read:9, fin, rst"),
             Ok(want)
         );
+        assert_eq!(
+            steps("text:one,behind:two"),
+            Ok(vec![Step::Urgent(b"onetwo".to_vec())])
+        );
         assert_eq!(steps(""), Ok(vec![]));
         for bad in [
             "nonsense",
@@ -300,6 +313,8 @@ mod tests {
             "sleep",
             "sleep:x",
             "cut:1",
+            "behind:x",
+            "wait,behind:x",
             "proposal,set:99=0",
             "proposal,set:1=256",
             "proposal,set:1",
