@@ -29,7 +29,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc,
         Mutex, //
     },
@@ -82,6 +82,9 @@ pub(crate) struct Handshake {
     /// Somebody decides what follows TCP's own handshake: the work item, who cancels, or the event.
     /// See [`Handshake::claim`].
     claimed: Atomic<u32>,
+    /// TCP has told that its state has changed. A client knows what is negotiated only then: the sock is established some
+    /// moments before it has looked at the answer.
+    told: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     /// How the LLC exchange of a first contact ended.
@@ -187,6 +190,7 @@ impl Handshake {
         smc: bool,
         refusal: Option<Diagnosis>,
     ) -> Result<Arc<Self>> {
+        let is_client = listener.is_none();
         Arc::pin_init(
             try_pin_init!(Self {
                 sk,
@@ -195,6 +199,8 @@ impl Handshake {
                 refusal,
                 smc,
                 claimed: Atomic::new(0),
+                // A child was established before it was accepted.
+                told: Atomic::new(u32::from(!is_client)),
                 state <- new_mutex!(
                     State {
                         machine: Machine::Tcp,
@@ -252,6 +258,7 @@ impl Handshake {
 
     /// The state of TCP has changed. The inner socket is locked; softirq.
     pub(crate) fn tcp_changed(self: &Arc<Self>, tcp: &TcpSock) {
+        self.told.store(1, Release);
         if !self.fell_back_at_once(tcp) {
             self.kick();
         }
@@ -289,6 +296,10 @@ impl Handshake {
     fn tcp_decided(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
         let tcp = self.tcp.state();
         if matches!(tcp, tcp_state::SYN_SENT | tcp_state::SYN_RECV) {
+            return ControlFlow::Break(());
+        }
+        // An event is about to say more. (The end of an attempt is told in other ways as well.)
+        if tcp != tcp_state::CLOSE && self.told.load(Acquire) == 0 {
             return ControlFlow::Break(());
         }
         if !self.claim() {
@@ -374,7 +385,7 @@ impl Handshake {
         !rules.allow(&self.sk, Side::Client, Some(peer), port)
     }
 
-    /// Whether both sides have sent the option. Any context, once TCP is connected.
+    /// Whether both sides have sent the option. Any context, once TCP has told that it is connected.
     fn is_negotiated(&self) -> bool {
         // A child was asked when it was accepted.
         self.smc && (self.listener.is_some() || self.tcp.option_negotiated())
