@@ -177,15 +177,16 @@ another() {
 	echo "wait $1 proposal"
 }
 # every LINK EXCEPT...: steps that send one LLC message of each kind, as a request and as a reply, but for some
-# (KIND, KIND/reply).
+# (KIND, KIND/reply). The reply comes first: where it breaks the protocol as an answer to what the request brings about, it
+# must not be one.
 KINDS='confirm-link add-link add-link-cont delete-link confirm-rkey test-link confirm-rkey-cont delete-rkey'
 KINDS_V2='confirm-link add-link delete-link request-add-link confirm-rkey test-link delete-rkey'
 every() {
 	local link=$1 kind
 	shift
 	for kind in $KINDS; do
-		[[ " $* " == *" $kind "* ]] || echo "llc $link $kind"
 		[[ " $* " == *" $kind/reply "* ]] || echo "llc $link $kind reply"
+		[[ " $* " == *" $kind "* ]] || echo "llc $link $kind"
 	done
 }
 
