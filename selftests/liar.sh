@@ -150,8 +150,8 @@ guest() {
 	local words
 	rm -f "$TMP/listens.$1" "$TMP/listens.$1.up"
 	case $2 in
-	[0-9]*) words=(guest $LIAR $((G + 100 * $1)) $2) ;;
-	*) words=($2 $LIAR $((G + 100 * $1))) ;;
+	[0-9]*) words=(guest "$LIAR" $((G + 100 * $1)) "$2") ;;
+	*) words=("$2" "$LIAR" $((G + 100 * $1))) ;;
 	esac
 	inA timeout $((300 * TIMES)) python3 -u "$ST_PY/echoer.py" "${words[@]}" "$TMP/listens.$1" \
 		>"$TMP/guest.$1.out" 2>"$TMP/guest.$1.err" &

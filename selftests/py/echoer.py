@@ -3,6 +3,7 @@
 as it is told, one that waits for the end of its connection, one with many connections."""
 
 import concurrent.futures
+import fcntl
 import itertools
 import os
 import select
@@ -179,13 +180,18 @@ def client(host, port):
     s.equal("rest", b"", conn.recv(1))
 
 
+def until_true(what):
+    """Waits for that."""
+    end = time.monotonic() + 240
+    while not what():
+        if time.monotonic() > end:
+            raise AssertionError("it does not come")
+        time.sleep(0.02)
+
+
 def until_ready(file):
     """Waits for that file."""
-    end = time.monotonic() + 240
-    while not os.path.exists(file):
-        if time.monotonic() > end:
-            raise AssertionError("nobody listens")
-        time.sleep(0.02)
+    until_true(lambda: os.path.exists(file))
 
 
 def guest(host, port, rounds, ready):
@@ -241,16 +247,21 @@ def late(host, port, ready):
     s.touch(ready + ".up")
     sock = connected(host, port, ready)
     until_ready(ready + ".closed")
+    # The message that tells of the data says that the peer has closed, too.
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.poll(20000)
     s.equal("bytes that are taken", 1, sock.send(b"x"))
     try:
         raise AssertionError(sock.send(b"x"))
     except BrokenPipeError:
         pass
     # Nobody is told of an end yet.
-    poll = select.poll()
-    poll.register(sock, select.POLLIN | select.POLLRDHUP)
+    poll.modify(sock, select.POLLIN | select.POLLRDHUP)
     s.equal("what is there", [(sock.fileno(), select.POLLIN)], poll.poll(0))
     os.remove(ready + ".closed")
+    # Whoever has read all, and hears nothing for a while, is told of the end.
+    until_true(lambda: int.from_bytes(fcntl.ioctl(sock, s.SIOCINQ, bytes(4)), sys.byteorder) > 100)
     amount = 0
     while data := sock.recv(1000):
         amount += len(data)
@@ -268,8 +279,9 @@ def less(host, port, ready):
     # The kernel doubles it.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     os.remove(ready + ".chosen")
-    amount = 0
-    while select.select([], [sock], [], 2)[1]:
+    amount, wait = 0, 60
+    while select.select([], [sock], [], wait)[1]:
+        wait = 2
         amount += sock.send(bytes(1000))
     s.need_smc(sock)
     until_ready(ready + ".sent")

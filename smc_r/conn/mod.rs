@@ -996,10 +996,11 @@ fn service(sk: &SocketRef) {
 fn finish(sk: &SocketRef, connection: KBox<Connection>) {
     // Nobody arms it any more; it would hold the socket until its time.
     sk.conn_timer.cancel();
-    let heard = connection.core.diag().rx_state_flags;
+    let diag = connection.core.diag();
+    let (heard, is_blocked) = (diag.rx_state_flags, diag.rx_prod_flags.blocked);
     // A peer that never said that it is through may still write, or has closed with data left, as Linux does: its element is
     // not reused.
-    let reusable = (heard.closed && connection.core.is_whole()) || heard.aborted;
+    let reusable = (heard.closed && !is_blocked) || heard.aborted;
     let Connection {
         group,
         token,

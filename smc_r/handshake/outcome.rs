@@ -237,8 +237,7 @@ impl Handshake {
         sk.ns.stats.fallback(self.side(), reason, Some(peer));
         self.tells_first();
         sk.set_state(sk_state::ACTIVE);
-        // In this order: an option that is set after the copy finds plain TCP, and is copied by who
-        // sets it.
+        // In this order: who sets one after the copy finds plain TCP, and sets it there as well.
         sk.set_phase(Phase::Fallback);
         tcp.inherit_marks(sk);
         self.finished(true);

@@ -14,7 +14,7 @@ use kapi::{
         EINVAL,
         EISCONN, //
     },
-    sock::{state as tcp_state, OpFlags, Sk, SockAddr, SockLock},
+    sock::{opt, state as tcp_state, OpFlags, Sk, SockAddr, SockLock},
     tcp::{Connect, Stage, TcpSocket}, //
 };
 use kernel::{
@@ -149,6 +149,8 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
 fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Traffic);
+    // No message of the rendezvous is to wait for others: a connection before may have left what its program wanted.
+    tcp.setsockopt_int(opt::SOL_SOCKET, opt::SO_RCVLOWAT, 1)?;
     let avoids = |address| {
         sk.ns.avoids(&Key {
             side: Side::Client,

@@ -459,11 +459,12 @@ impl Socket for SmcSocket {
     }
 
     fn set_peek_off(sk: &Sk<Self>, value: i32) -> Result {
+        // First: who makes plain TCP of it meanwhile copies it to the inner socket.
+        sk.store_peek_off(value);
         // Until the rendezvous has decided, it is we who look at what the inner socket has received.
         if sk.phase() == Phase::Fallback && sk.may_cross.load(Relaxed) == 0 {
             sk.tcp()?.set_peek_off(value)?;
         }
-        sk.store_peek_off(value);
         Ok(())
     }
 

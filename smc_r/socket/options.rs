@@ -148,9 +148,26 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
         // The outer socket has accepted it. What TCP cannot have is then only kept.
         let _ = tcp.setsockopt(opt::SOL_SOCKET, name, value);
     }
+    if is_taken_back(name) {
+        // Somebody may have done so in between.
+        let _lock = sk.lock();
+        tcp.inherit_back(sk);
+    }
     if name == opt::SO_KEEPALIVE && sk.phase() == Phase::Accelerated {
         conn::apply(sk, tcp.settings());
     }
+}
+
+/// Whether bind() and connect() give an option of the inner socket to the outer one.
+fn is_taken_back(name: i32) -> bool {
+    matches!(
+        name,
+        opt::SO_BINDTODEVICE
+            | opt::SO_BINDTOIFINDEX
+            | opt::SO_KEEPALIVE
+            | opt::SO_MARK
+            | opt::SO_PRIORITY
+    )
 }
 
 /// Whether the inner socket gets an option as well, which for most is at once. That one alone: of others, TCP or a program of
