@@ -1209,19 +1209,19 @@ fn a_link_is_tested_before_it_is_given_up_for_a_buffer() {
     assert_eq!(engine.expire(), 5_000);
     assert_eq!(engine.events(), lost);
 
-    let (mut engine, request) = withdrawn();
-    engine.receive(Llc::TestLink(TestLink {
-        reply: true,
-        ..request
-    }));
+    let tested = || {
+        let (mut engine, request) = withdrawn();
+        engine.receive(Llc::TestLink(TestLink {
+            reply: true,
+            ..request
+        }));
+        engine
+    };
+    let mut engine = tested();
     assert_eq!(engine.expire(), 5_000);
     assert_eq!(engine.events(), lost);
 
-    let (mut engine, request) = withdrawn();
-    engine.receive(Llc::TestLink(TestLink {
-        reply: true,
-        ..request
-    }));
+    let mut engine = tested();
     engine.receive(Llc::DeleteRkey(DeleteRkey::request(RKey(1)).answered(0)));
     assert_eq!(engine.events(), [Event::RkeyDeleted(RmbId(1))]);
     assert!(engine.flow.is_usable());
