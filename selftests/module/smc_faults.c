@@ -11,6 +11,7 @@
  *   number  the call that fails, counted from 1; 0 for none
  *   times   how many calls do, from that one on
  *   value   what they return, for a pointer an error number or 0 as well
+ *   hold    whether those calls, which may sleep, wait until this is taken back, for 30 s at most
  *   bad_wr  whether the function posts work requests and tells by its third argument which was not taken
  *   seen    calls so far; writing starts again at what is written
  *   hit     calls that failed
@@ -25,6 +26,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/atomic.h>
+#include <linux/delay.h>
 #include <linux/irq_work.h>
 #include <linux/kprobes.h>
 #include <linux/linkage.h>
@@ -56,6 +58,10 @@ static long value;
 module_param(value, long, 0600);
 MODULE_PARM_DESC(value, "what they return");
 
+static bool hold;
+module_param(hold, bool, 0600);
+MODULE_PARM_DESC(hold, "calls that fail wait until this is taken back");
+
 static bool bad_wr;
 module_param(bad_wr, bool, 0600);
 MODULE_PARM_DESC(bad_wr, "a function that posts work requests");
@@ -78,6 +84,14 @@ asm(".pushsection .text, \"ax\"\n"
     ASM_RET
     ".size smc_faults_return, . - smc_faults_return\n"
     ".popsection\n");
+
+/* The same, where the call is held. */
+static long smc_faults_wait(void)
+{
+	for (int left = 3000; left > 0 && READ_ONCE(hold); left--)
+		msleep(10);
+	return READ_ONCE(value);
+}
 
 /* Counts a call, or a completion, if it is one of the module's; true if it is to fail. */
 static bool chosen(ulong address)
@@ -104,7 +118,7 @@ static int at_entry(struct kprobe *probe, struct pt_regs *regs)
 	if (READ_ONCE(bad_wr))
 		*(void **)regs_get_kernel_argument(regs, 2) = (void *)regs_get_kernel_argument(regs, 1);
 	regs_set_return_value(regs, READ_ONCE(value));
-	instruction_pointer_set(regs, (ulong)smc_faults_return);
+	instruction_pointer_set(regs, READ_ONCE(hold) ? (ulong)smc_faults_wait : (ulong)smc_faults_return);
 	return 1;
 }
 NOKPROBE_SYMBOL(at_entry);
@@ -147,6 +161,7 @@ static void stop(void)
 	number = 0;
 	times = 1;
 	value = 0;
+	hold = false;
 	bad_wr = false;
 	receives = false;
 	atomic_long_set(&seen, 0);
