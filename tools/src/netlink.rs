@@ -394,18 +394,21 @@ impl Interface {
         self.lower == Some(other.index) || other.master == Some(self.index)
     }
 
-    /// An interface and those that it stands on, by their names, each before what is below it.
+    /// An interface and those that it stands on, by their names, in the order in which the module looks for a pnet ID:
+    /// each is followed by all that is below it, then comes the next one.
     pub fn with_lowers(name: &str, all: &[Self]) -> Vec<String> {
-        let mut found = vec![name.to_string()];
-        let mut place = 0;
-        while let Some(name) = found.get(place) {
-            let upper = all.iter().find(|one| one.name == *name);
-            for lower in all {
-                if upper.is_some_and(|upper| upper.is_on(lower)) && !found.contains(&lower.name) {
-                    found.push(lower.name.clone());
-                }
+        let mut found = Vec::new();
+        let mut left = vec![name];
+        while let Some(name) = left.pop() {
+            if found.iter().any(|known| known == name) {
+                continue;
             }
-            place += 1;
+            found.push(name.to_string());
+            let upper = all.iter().find(|one| one.name == name);
+            let lowers = all
+                .iter()
+                .filter(|lower| upper.is_some_and(|upper| upper.is_on(lower)));
+            left.extend(lowers.rev().map(|lower| lower.name.as_str()));
         }
         found
     }
@@ -998,6 +1001,10 @@ mod tests {
                 &[(IFLA_LINK, 2), (IFLA_LINK_NETNSID, 1)],
             ),
             interface("odd", 9, "vlan", &[(IFLA_LINK, 9), (IFLA_MASTER, 9)]),
+            // A bridge of VLANs.
+            interface("br0", 10, "bridge", &[]),
+            interface("va.5", 11, "vlan", &[(IFLA_LINK, 6), (IFLA_MASTER, 10)]),
+            interface("vb.5", 12, "vlan", &[(IFLA_LINK, 7), (IFLA_MASTER, 10)]),
         ];
         for names in [
             &["eth0"][..],
@@ -1007,6 +1014,7 @@ mod tests {
             &["vb"],
             &["far.5"],
             &["odd"],
+            &["br0", "va.5", "va", "vb.5", "vb"],
             &["unknown"],
         ] {
             assert_eq!(Interface::with_lowers(names[0], &all), names);

@@ -339,19 +339,18 @@ impl Flow {
             return;
         }
         let via = own.via;
-        match own.kind {
+        let exchange = match own.kind {
             // The peer may have to find out first what came over another link, which can take it as long as our
             // patience: that other link is the one that has failed then, if this one works.
             Kind::Delete(_) if !own.doubted => {
                 own.doubted = true;
                 own.progress = Progress::Sent(again);
-                self.probe(via, now);
+                return self.probe(via, now);
             }
-            Kind::Delete(_) => self.fail_link(via, LinkFailure::Timeout(Exchange::DeleteRkey), now),
-            Kind::Confirm(_) => {
-                self.fail_link(via, LinkFailure::Timeout(Exchange::ConfirmRkey), now)
-            }
-        }
+            Kind::Delete(_) => Exchange::DeleteRkey,
+            Kind::Confirm(_) => Exchange::ConfirmRkey,
+        };
+        self.fail_link(via, LinkFailure::Timeout(exchange), now);
     }
 
     /// The peer's answer to our CONFIRM RKEY.
