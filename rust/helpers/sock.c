@@ -174,6 +174,9 @@ __rust_helper int rust_helper_sk_recv_notice(struct sock *sk, struct msghdr *msg
 
 	if (sk->sk_family == AF_INET || sk->sk_family == AF_INET6)
 		return inet_recv_error(sk, msg, len);
+	/* Of a family of its own, whose protocol says which IP is below: 1 (SMCPROTO_SMC6) is IPv6. */
+	if (sk->sk_protocol == 1)
+		return sock_recv_errqueue(sk, msg, len, SOL_IPV6, IPV6_RECVERR);
 	return sock_recv_errqueue(sk, msg, len, SOL_IP, IP_RECVERR);
 }
 

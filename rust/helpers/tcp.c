@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/cgroup.h>
+#include <linux/compat.h>
 #include <linux/etherdevice.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
@@ -12,6 +13,7 @@
 #include <net/dst.h>
 #include <net/inet_common.h>
 #include <net/inet_connection_sock.h>
+#include <net/inet_hashtables.h>
 #include <net/ipv6.h>
 #include <net/tcp.h>
 
@@ -23,14 +25,14 @@ static bool kapi_is_ours(uintptr_t data)
 
 /*
  * Replaces the callbacks of a TCP sock, and gives back what they were. False, with nothing done, if somebody else has put
- * data of theirs there.
+ * data of theirs there. A child of a listener of ours has the mark of ours already, and no data.
  */
 __rust_helper bool rust_helper_tcp_hook(struct sock *sk, void *data,
 					const struct kapi_sk_events *ours,
 					struct kapi_sk_events *saved)
 {
 	write_lock_bh(&sk->sk_callback_lock);
-	if (rcu_access_pointer(__sk_user_data(sk))) {
+	if ((uintptr_t)rcu_access_pointer(__sk_user_data(sk)) & ~SK_USER_DATA_NOCOPY) {
 		write_unlock_bh(&sk->sk_callback_lock);
 		return false;
 	}
@@ -92,15 +94,6 @@ static bool kapi_makes_children(const struct sock *sk)
 	return kapi_original(ops) != ops;
 }
 
-/*
- * Whoever sends or repeats the SYN-ACK of a request looks at the saved SYN, and marks it, with this lock held and only
- * while the request has it, of a listener that has its children made by us. A connection that is made of the request takes
- * the SYN along, and frees it whenever it likes: it waits for the lock once before, or the end of its listener has. (Not
- * if the kernel gives the request to a listener of somebody else at that end, and its ACK is there within the same
- * microsecond.)
- */
-static DEFINE_SPINLOCK(kapi_saved_syn_lock);
-
 /* The child is locked, and nobody has seen it yet that would not lock it. */
 static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *skb, struct request_sock *req,
 				       struct dst_entry *dst, struct request_sock *req_unhash, bool *own_req,
@@ -114,11 +107,10 @@ static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *sk
 	if (child) {
 		WRITE_ONCE(inet_csk(child)->icsk_af_ops, kapi_original(inet_csk(child)->icsk_af_ops));
 		kapi_replace(child, &kapi_ours, &kapi_plain);
+		/* It is going to be hooked: a BPF program that sees it before may not have it put into a sockmap. */
+		__rcu_assign_sk_user_data_with_flags(child, NULL, SK_USER_DATA_NOCOPY);
 #if IS_ENABLED(CONFIG_SMC)
 		tcp_sk(child)->smc_hs_congested = NULL;
-#else
-		spin_lock_bh(&kapi_saved_syn_lock);
-		spin_unlock_bh(&kapi_saved_syn_lock);
 #endif
 	}
 	return child;
@@ -193,10 +185,8 @@ __rust_helper void rust_helper_tcp_unhook(struct sock *sk, const struct kapi_sk_
 	if (kapi_is_ours((uintptr_t)rcu_access_pointer(__sk_user_data(sk))))
 		rcu_assign_sk_user_data(sk, NULL);
 	write_unlock_bh(&sk->sk_callback_lock);
-	/* After the callbacks: who makes a child without us inherits those. With the lock: he does not wait for it. */
-	spin_lock_bh(&kapi_saved_syn_lock);
+	/* After the callbacks: who makes a child without us inherits those. */
 	smp_store_release(&inet_csk(sk)->icsk_af_ops, kapi_original(inet_csk(sk)->icsk_af_ops));
-	spin_unlock_bh(&kapi_saved_syn_lock);
 }
 
 /* The data of a hooked sock; it stays what it is until the matching unlock. */
@@ -476,9 +466,20 @@ __rust_helper unsigned int rust_helper_tcp_poll(struct socket *sock)
 	return (__force unsigned int)READ_ONCE(sock->ops)->poll(NULL, sock, NULL);
 }
 
+/* Programs of 32 bits have some arguments in another form. */
 __rust_helper int rust_helper_tcp_ioctl(struct socket *sock, unsigned int cmd, unsigned long arg)
 {
-	return READ_ONCE(sock->ops)->ioctl(sock, cmd, arg);
+	const struct proto_ops *ops = READ_ONCE(sock->ops);
+
+#ifdef CONFIG_COMPAT
+	if (in_compat_syscall()) {
+		int ret = ops->compat_ioctl(sock, cmd, arg);
+
+		if (ret != -ENOIOCTLCMD)
+			return ret;
+	}
+#endif
+	return ops->ioctl(sock, cmd, arg);
 }
 
 /*
@@ -996,8 +997,17 @@ static bool kapi_is_over(const struct request_sock *req)
 }
 
 /*
- * See kapi_saved_syn_lock, which is held: the SYN of a request, if it has it, and a child would be made by us. A copy of the
- * request for another listener has the same SYN: it is found once this one is hashed no more.
+ * The lock of the place where a request is hashed. Whoever makes a connection of it, replaces it or gives it up takes it
+ * from there with the lock held, and only then moves or frees its saved SYN: with the lock, that of a hashed one stays.
+ */
+static spinlock_t *kapi_hash_lock(const struct request_sock *req)
+{
+	return inet_ehash_lockp(tcp_get_hashinfo(req_to_sk((struct request_sock *)req)), req->rsk_hash);
+}
+
+/*
+ * With the lock of its hash held: the SYN of a request, if it has it, and a child would be made by us. A copy of the request
+ * for another listener has the same SYN: it is found once this one is hashed no more.
  */
 static struct saved_syn *kapi_syn_of(const struct request_sock *req)
 {
@@ -1023,17 +1033,18 @@ __rust_helper bool rust_helper_tcp_request_moves(const struct request_sock *req)
 }
 
 /*
- * See kapi_saved_syn_lock. `place` is for tcp_write_saved_syn alone. -ENOENT if a connection has been made of the request
+ * `place` is for tcp_write_saved_syn alone. -ENOENT if a connection has been made of the request
  * meanwhile, which has the SYN, if it was given up, or if it is a copy that is not used yet: it is not hashed. -ESTALE if
  * another listener is to have it, so that the SYN cannot be looked at.
  */
 __rust_helper int rust_helper_tcp_request_syn_options(const struct request_sock *req, u8 *buf, u8 **place)
 {
+	spinlock_t *lock = kapi_hash_lock(req);
 	int len;
 
-	spin_lock_bh(&kapi_saved_syn_lock);
+	spin_lock_bh(lock);
 	len = saved_syn_copy(kapi_syn_of(req), buf, place);
-	spin_unlock_bh(&kapi_saved_syn_lock);
+	spin_unlock_bh(lock);
 	if (len)
 		return len;
 	if (kapi_is_over(req))
@@ -1067,13 +1078,16 @@ __rust_helper void rust_helper_tcp_request_peer(struct request_sock *req, u8 pf,
 __rust_helper bool rust_helper_tcp_write_saved_syn(const struct request_sock *req, u8 *place,
 						   const u8 *from, const u8 *to, size_t len)
 {
+	spinlock_t *lock = req ? kapi_hash_lock(req) : NULL;
 	bool done;
 
-	spin_lock_bh(&kapi_saved_syn_lock);
+	if (lock)
+		spin_lock_bh(lock);
 	done = (!req || kapi_syn_of(req)) && !memcmp(place, from, len);
 	if (done)
 		memcpy(place, to, len);
-	spin_unlock_bh(&kapi_saved_syn_lock);
+	if (lock)
+		spin_unlock_bh(lock);
 	return done;
 }
 

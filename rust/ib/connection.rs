@@ -20,6 +20,7 @@ use super::{
         MappingId,
         PostError,
         SendQueue,
+        Source,
         Sources, //
     },
     region::{
@@ -32,7 +33,6 @@ use super::{
         Cqe,
         LocalAddress,
         PeerAddress,
-        PollContext,
         Qp,
         QpSize,
         Receive,
@@ -74,8 +74,7 @@ const REGISTRATION_MS: u32 = 20_000;
 
 /// Who is told of what happens to a connection.
 ///
-/// All methods run where [`Config::poll`] says, one at a time, with no lock of the connection
-/// held: posting is allowed, whatever sleeps is not.
+/// All methods run in softirq, one at a time, with no lock of the connection held: posting is allowed, whatever sleeps is not.
 pub trait Handler: Send + Sync + 'static {
     /// A message came. Empty if it is a write with immediate data.
     fn received(&self, message: &[u8]);
@@ -97,8 +96,6 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Config {
     /// The name resource tracking shows.
     pub owner: &'static CStr,
-    /// Where the handler runs.
-    pub poll: PollContext,
     /// Chains in flight.
     pub slots: u32,
     /// How many of them a chain marked [`spare`](Chain::spare) does not get.
@@ -269,7 +266,7 @@ impl<H: Handler> Connection<H> {
         let context = Arc::as_ptr(&this).cast_mut().cast();
         let entries = sends.saturating_add(config.receives).saturating_add(2);
         // INVARIANT: `this` never moves, and its drop frees the completion queue.
-        let cq = Cq::new(device, entries, config.poll, context, config.owner)?;
+        let cq = Cq::new(device, entries, context, config.owner)?;
         let mut size = QpSize {
             sends,
             receives: config.receives.saturating_add(1),
@@ -606,12 +603,20 @@ impl<H: Handler> Connection<H> {
             regions,
             pd,
         } = objects;
-        drop(qp);
-        drop(cq);
-        // SAFETY: `queue` has no queue pair, and the completion queue, whose callbacks have
-        // ended, is gone: by the invariant `live` is ours.
-        let live = unsafe { (*self.live.get()).take() };
-        if let Some(live) = &live {
+        // What the device refuses to give back it may use for ever.
+        let stays = !qp.destroy();
+        if stays {
+            cq.stay();
+        } else {
+            drop(cq);
+        }
+        // SAFETY: `queue` has no queue pair, and the completion queue is gone or silent, its
+        // callbacks have ended: by the invariant `live` is ours.
+        let mut live = unsafe { (*self.live.get()).take() };
+        if let Some(live) = &mut live {
+            if stays {
+                live.messages.stay();
+            }
             // What has no completion of its own, and all of it if the device did not complete what it had.
             loop {
                 let completed = self.queue.lock().complete();
@@ -627,8 +632,11 @@ impl<H: Handler> Connection<H> {
         }
         // SAFETY: Initialised since the connection was made. A waiter finds that it failed.
         unsafe { bindings::complete(self.registered.get()) };
-        let rest = self.queue.lock().take_rest();
-        drop(rest);
+        let (mut sources, last) = self.queue.lock().take_rest();
+        if stays {
+            sources.iter_mut().flatten().for_each(Source::stay);
+        }
+        drop((sources, last));
         drop(regions);
         drop(pd);
         self.closed.store(true, Ordering::Release);

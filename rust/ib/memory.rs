@@ -4,7 +4,10 @@
 
 use super::device::Device;
 use crate::bindings;
-use core::ptr::NonNull;
+use core::{
+    mem,
+    ptr::NonNull, //
+};
 use kernel::{
     iov::{
         IovIterDest,
@@ -169,9 +172,10 @@ impl Direction {
 ///
 /// # Invariants
 ///
-/// `address` is the DMA address of all of `pages` for `device`, unmapped by the drop.
+/// `address` is the DMA address of all of `pages` for `device`, unmapped by the drop unless it `stays`.
 pub(super) struct Mapping {
     address: u64,
+    stays: bool,
     direction: Direction,
     pages: Arc<Pages>,
     device: ARef<Device>,
@@ -197,10 +201,19 @@ impl Mapping {
         // INVARIANT: Mapped just now.
         Ok(Self {
             address,
+            stays: false,
             direction,
             pages,
             device: device.hold(),
         })
+    }
+
+    /// Leaves it and its pages to a device that has not given back what uses them.
+    pub(super) fn stay(&mut self) {
+        if !self.stays {
+            self.stays = true;
+            mem::forget(self.pages.clone());
+        }
     }
 
     #[inline]
@@ -250,6 +263,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         // SAFETY: By the invariant it is mapped; no work request names it any more, because the
         // queue that posts them keeps the mapping until they completed.
         unsafe {

@@ -55,7 +55,6 @@ pub use self::{
     region::RegionId,
     verbs::{
         PeerAddress,
-        PollContext,
         Service, //
     },
 };

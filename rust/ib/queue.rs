@@ -95,6 +95,13 @@ pub(super) struct Source {
     released: bool,
 }
 
+impl Source {
+    /// See [`Mapping::stay`].
+    pub(super) fn stay(&mut self) {
+        self.mapping.stay();
+    }
+}
+
 /// What the spin lock of a connection protects.
 ///
 /// # Invariants

@@ -15,6 +15,7 @@ use crate::{
 };
 use core::{
     ffi::c_void,
+    mem,
     ptr::{
         self,
         NonNull, //
@@ -42,23 +43,13 @@ const RNR_RETRIES: u8 = 7;
 /// How long the peer is to wait before that, as a code: 0.06 ms.
 const RNR_TIMER: u8 = 5;
 
-/// Where completions are handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollContext {
-    /// In softirq.
-    Softirq,
-    /// In a work queue of ib_core.
-    WorkQueue,
-}
-
-/// A completion queue.
+/// A completion queue, polled in softirq.
 ///
 /// # Invariants
 ///
 /// `raw` is a completion queue, freed by the drop, which waits for its callbacks.
 pub(super) struct Cq {
     raw: NonNull<bindings::ib_cq>,
-    poll: PollContext,
 }
 
 // SAFETY: Completion queues may be used from any thread.
@@ -69,54 +60,51 @@ impl Cq {
     pub(super) fn new(
         device: &Device,
         entries: u32,
-        poll: PollContext,
         context: *mut c_void,
         owner: &'static CStr,
     ) -> Result<Self> {
-        let context_number = match poll {
-            PollContext::Softirq => bindings::ib_poll_context_IB_POLL_SOFTIRQ,
-            PollContext::WorkQueue => bindings::ib_poll_context_IB_POLL_WORKQUEUE,
-        };
         // SAFETY: The device is valid, `owner` is static, `context` is not looked at.
         let raw = unsafe {
             bindings::__ib_alloc_cq_any(
                 device.as_raw(),
                 context,
                 i32::try_from(entries)?,
-                context_number,
+                bindings::ib_poll_context_IB_POLL_SOFTIRQ,
                 owner.as_char_ptr(),
             )
         };
         // INVARIANT: Just made, and ours.
         Ok(Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,
-            poll,
         })
     }
 
-    /// Waits for the end of a poll in softirq.
-    ///
-    /// `ib_free_cq` only waits until a poll says that it is complete. After that the poll still
-    /// asks for the next event, for which it needs the queue (seen: a read of freed memory in
-    /// `ib_poll_handler`).
-    fn wait_for_poll(&self) {
+    /// Waits for the end of a poll in softirq, and has none begin. Gives what is polled.
+    fn silence(&self) -> *mut bindings::irq_poll {
         // SAFETY: By the invariant. Of the union's members, a queue polled in softirq has this one.
         let poll = unsafe { &raw mut (*self.raw.as_ptr()).__bindgen_anon_1 }.cast();
         // SAFETY: The poll is initialised, and not disabled. None starts from here.
         unsafe { bindings::irq_poll_disable(poll) };
         // SAFETY: May sleep. Softirqs that are running end before this returns.
         unsafe { bindings::synchronize_rcu() };
-        // SAFETY: Disabled above. Without a queue pair there is no event that could start one.
-        unsafe { bindings::irq_poll_enable(poll) };
+        poll
+    }
+
+    /// Leaves it to the device, which has refused to give back a queue pair of it. No callback comes any more.
+    pub(super) fn stay(self) {
+        self.silence();
+        mem::forget(self);
     }
 }
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        if self.poll == PollContext::Softirq {
-            self.wait_for_poll();
-        }
-        // SAFETY: By the invariant; queue pairs are dropped before their queue, see `Qp::new`.
+        // `ib_free_cq` only waits until a poll says that it is complete. After that the poll still asks for the next event,
+        // for which it needs the queue (seen: a read of freed memory in `ib_poll_handler`).
+        let poll = self.silence();
+        // SAFETY: Disabled above. Without a queue pair there is no event that could start one.
+        unsafe { bindings::irq_poll_enable(poll) };
+        // SAFETY: By the invariant; queue pairs are gone before their queue, see `Qp::new`.
         unsafe { bindings::ib_free_cq(self.raw.as_ptr()) };
     }
 }
@@ -187,10 +175,11 @@ fn access(remote_write: bool) -> c_int {
 ///
 /// # Invariants
 ///
-/// `raw` is a queue pair of `pd`, destroyed by the drop.
+/// `raw` is a queue pair of `pd`, ours until it `ended`, by the drop at the latest.
 pub(super) struct Qp {
     raw: NonNull<bindings::ib_qp>,
     state: QpState,
+    ended: bool,
     inline: u32,
     /// Keeps the protection domain.
     pd: Arc<Pd>,
@@ -223,6 +212,7 @@ impl Qp {
         Ok(Self {
             raw,
             state: QpState::Reset,
+            ended: false,
             inline: attr.cap.max_inline_data,
             pd: pd.clone(),
         })
@@ -377,16 +367,21 @@ impl Qp {
         // SAFETY: May sleep. Softirqs that are running end before this returns.
         unsafe { bindings::synchronize_rcu() };
     }
-}
 
-impl Drop for Qp {
-    fn drop(&mut self) {
+    /// Gives it back to the device; says whether the device took it. Otherwise that may use all that was posted still, and
+    /// its completion queue has to [stay](Cq::stay). May sleep.
+    pub(super) fn destroy(mut self) -> bool {
+        self.end()
+    }
+
+    fn end(&mut self) -> bool {
+        self.ended = true;
         if self.state != QpState::Reset {
             self.silence();
         }
         // SAFETY: By the invariant it is ours.
-        if !super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) }) {
-            // It was drained, so that it completes nothing more, and ib_core leaves its completion queue alone.
+        let gone = super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) });
+        if !gone {
             let (qp, device) = (self.raw.as_ptr(), self.pd.device());
             // SAFETY: The queue pair is of this device, and still there, and so is its completion queue, which is both.
             unsafe {
@@ -394,6 +389,15 @@ impl Drop for Qp {
                 super::name_what_stays(&raw mut (*(*qp).send_cq).res, device);
             }
             self.pd.stay();
+        }
+        gone
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end();
         }
     }
 }

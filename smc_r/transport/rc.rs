@@ -37,7 +37,6 @@ use kapi::ib::{
     Handler,
     MappingId,
     PeerAddress,
-    PollContext,
     RegionId, //
 };
 use kernel::{
@@ -54,9 +53,6 @@ use smc_proto::{
         QpNum, //
     },
 };
-
-/// Where completions, and with them all upcalls, run.
-const POLL: PollContext = PollContext::Softirq;
 
 /// Slots that are for control messages only.
 const RESERVED: u32 = 8;
@@ -171,7 +167,6 @@ impl Rc {
     ) -> Result<Arc<Self>> {
         let config = Config {
             owner: c"smc_r",
-            poll: POLL,
             slots: queues.slots,
             reserved: RESERVED,
             message_len: messages.send_len() as u32,

@@ -561,6 +561,16 @@ def zerocopy(t):
     t.do("on a fresh one", fresh.setsockopt, SOL, SO_ZEROCOPY, 1)
 
 
+def zerocopy_over_ipv6(t):
+    client, server = t.pair(family=6)
+    client.setsockopt(SOL, SO_ZEROCOPY, 1)
+    t.do("send", client.send, b"hello", raw.ZEROCOPY)
+    t.do("recv", read_exactly, server, 5)
+    done = []
+    t.until(lambda: done.extend(completions(client)) or done)
+    t.note("what it says", [one[:7] for one in done])
+
+
 def control_messages(t):
     client, server = t.pair()
     t.do("time stamps wanted", client.sendmsg, [b"a"], [(SOL, 37, struct.pack("I", 2))])
@@ -594,5 +604,6 @@ SCRIPTS = [
     not_connected, after_shutdown, to_who_has_closed, to_who_closes_meanwhile, to_who_has_reset, bad_pointers,
     memory_that_ends, no_room, part_of_it, signals_in_other_calls, cut_off_while_sending, shut_while_sending,
     blocking_sends_all, queues, files_are_sent, splice_into, splice_from, zerocopy,
+    zerocopy_over_ipv6,
     control_messages, held_back,
 ]
