@@ -33,7 +33,7 @@
 //!    (`smc_accept_queue`), `Listener::owner` (`smc_listener_owner`), `Handshake::link_result` (`smc_link_result`),
 //!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`)
 //! 8. the spin locks of a transport (`ib::Connection::queue`, `ib::Connection::long`), of lists of sockets, and of what TCP
-//!    has for listeners (`kapi_listening_lock`) and SYNs (`kapi_saved_syn_lock`); those of the device's driver
+//!    has for listeners (`kapi_listening_lock`); those of TCP's hash, where a SYN is looked at; those of the device's driver
 //!
 //! Nothing is held while a peer is waited for; but `Handshake::state` is while a gateway on the same link is
 //! asked for its address, and the locks of whoever removes a device are while links on it are left in
