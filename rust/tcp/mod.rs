@@ -321,7 +321,7 @@ impl TcpSocket {
             drop(unsafe { KBox::from_raw(inner) });
             // SAFETY: As this function demands.
             unsafe { give_up(sock, false) };
-            return Err(EOPNOTSUPP);
+            return Err(crate::errno::EOPNOTSUPP);
         }
         // INVARIANT: A leaked box, nobody else's.
         Ok(Self {
