@@ -278,9 +278,7 @@ impl TcpSocket {
         unsafe { bindings::tcp_abort(self.sk(), errno::number(err)) };
     }
 
-    /// Sets an option to what a user gave.
-    ///
-    /// The option must not replace the protocol of the socket (`TCP_ULP`) nor repair it.
+    /// Sets an option to what a user gave. `EOPNOTSUPP` for what nobody may set on a socket below another one.
     pub fn setsockopt(&self, level: i32, name: i32, val: &OptVal<'_>) -> Result {
         use crate::sock::opt::{
             IPV6_FLOWLABEL_MGR,
@@ -289,6 +287,7 @@ impl TcpSocket {
             TCP_SAVE_SYN, //
         };
 
+        may_be_set(level, name)?;
         if (level, name) == (SOL_TCP, TCP_SAVE_SYN)
             && matches!(val.int()?, 0..=2)
             && !self.inner().option.user_saves(val.int()? != 0)
@@ -326,9 +325,19 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// Sets an option to a value of the kernel.
+    /// Sets an option to a value of the kernel. Errors as with [`Self::setsockopt`], and for what the kernel answers in the
+    /// value.
     pub fn setsockopt_bytes(&self, level: i32, name: i32, val: &[u8]) -> Result {
-        // SAFETY: The socket exists; the value is only read, and of that length.
+        use crate::sock::opt::{
+            IPV6_FLOWLABEL_MGR,
+            SOL_IPV6, //
+        };
+
+        may_be_set(level, name)?;
+        if (level, name) == (SOL_IPV6, IPV6_FLOWLABEL_MGR) {
+            return Err(errno::EOPNOTSUPP);
+        }
+        // SAFETY: The socket exists; the value is of that length, and only read: the one option that is answered is not set.
         to_result(unsafe {
             bindings::tcp_setsockopt_kernel(
                 self.sock(),
@@ -522,6 +531,24 @@ impl TcpSocket {
 
 /// The most bytes a call moves, so that counts fit.
 const MAX_BYTES: usize = 1 << 30;
+
+/// `EOPNOTSUPP` for options that would put somebody else's functions into a socket which has ours, or make it one of another
+/// family.
+fn may_be_set(level: i32, name: i32) -> Result {
+    use crate::sock::opt::{
+        IPV6_ADDRFORM,
+        SOL_IPV6,
+        SOL_TCP,
+        TCP_REPAIR,
+        TCP_ULP, //
+    };
+
+    match (level, name) {
+        // Programs that ask for encryption in the kernel do it themselves without.
+        (SOL_TCP, TCP_ULP | TCP_REPAIR) | (SOL_IPV6, IPV6_ADDRFORM) => Err(errno::EOPNOTSUPP),
+        _ => Ok(()),
+    }
+}
 
 /// A count or a negated error number.
 fn count(ret: c_int) -> Result<usize> {

@@ -39,11 +39,6 @@ pub(super) fn set(sk: &Sk<SmcSocket>, level: i32, name: i32, value: &OptVal<'_>)
             return Ok(());
         }
         (SOL_SMC, _) => return Err(EOPNOTSUPP),
-        // Both would put somebody else's functions into the inner socket. Programs that ask for
-        // encryption in the kernel do it themselves without.
-        (opt::SOL_TCP, opt::TCP_ULP | opt::TCP_REPAIR) => return Err(EOPNOTSUPP),
-        // It would make the inner socket one of another family, with functions of that.
-        (opt::SOL_IPV6, opt::IPV6_ADDRFORM) => return Err(EOPNOTSUPP),
         _ => {}
     }
     let tcp = sk.tcp()?;
