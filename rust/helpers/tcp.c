@@ -107,7 +107,10 @@ static struct sock *kapi_syn_recv_sock(const struct sock *sk, struct sk_buff *sk
 	if (child) {
 		WRITE_ONCE(inet_csk(child)->icsk_af_ops, kapi_original(inet_csk(child)->icsk_af_ops));
 		kapi_replace(child, &kapi_ours, &kapi_plain);
-		/* It is going to be hooked: a BPF program that sees it before may not have it put into a sockmap. */
+		/*
+		 * It is going to be hooked: a BPF program that sees it before may not have it put into a sockmap. (Nor those
+		 * that a listener leaves to one of somebody else when it ends, for as long as they are.)
+		 */
 		__rcu_assign_sk_user_data_with_flags(child, NULL, SK_USER_DATA_NOCOPY);
 #if IS_ENABLED(CONFIG_SMC)
 		tcp_sk(child)->smc_hs_congested = NULL;
@@ -1033,15 +1036,19 @@ __rust_helper bool rust_helper_tcp_request_moves(const struct request_sock *req)
 }
 
 /*
- * `place` is for tcp_write_saved_syn alone. -ENOENT if a connection has been made of the request
- * meanwhile, which has the SYN, if it was given up, or if it is a copy that is not used yet: it is not hashed. -ESTALE if
- * another listener is to have it, so that the SYN cannot be looked at.
+ * `place` is for tcp_write_saved_syn alone. -ENOENT if a connection has been made of the request meanwhile, which has the
+ * SYN, if it was given up, or if it is a copy that is not used yet: it is not hashed. -ESTALE if another listener is to have
+ * it, so that nobody knows what it will answer.
  */
 __rust_helper int rust_helper_tcp_request_syn_options(const struct request_sock *req, u8 *buf, u8 **place)
 {
-	spinlock_t *lock = kapi_hash_lock(req);
+	spinlock_t *lock;
 	int len;
 
+	/* Its connection has the SYN already. */
+	if (tcp_rsk(req)->tfo_listener)
+		return 0;
+	lock = kapi_hash_lock(req);
 	spin_lock_bh(lock);
 	len = saved_syn_copy(kapi_syn_of(req), buf, place);
 	spin_unlock_bh(lock);

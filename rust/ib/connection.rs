@@ -75,6 +75,7 @@ const REGISTRATION_MS: u32 = 20_000;
 /// Who is told of what happens to a connection.
 ///
 /// All methods run in softirq, one at a time, with no lock of the connection held: posting is allowed, whatever sleeps is not.
+/// [`Connection::shutdown`] calls [`sent`](Self::sent) as well, for what is left.
 pub trait Handler: Send + Sync + 'static {
     /// A message came. Empty if it is a write with immediate data.
     fn received(&self, message: &[u8]);
@@ -265,7 +266,7 @@ impl<H: Handler> Connection<H> {
         let sends = credits.saturating_add(1);
         let context = Arc::as_ptr(&this).cast_mut().cast();
         let entries = sends.saturating_add(config.receives).saturating_add(2);
-        // INVARIANT: `this` never moves, and its drop frees the completion queue.
+        // INVARIANT: `this` never moves, and its drop frees the completion queue, or has it silent.
         let cq = Cq::new(device, entries, context, config.owner)?;
         let mut size = QpSize {
             sends,
@@ -621,7 +622,10 @@ impl<H: Handler> Connection<H> {
             loop {
                 let completed = self.queue.lock().complete();
                 match completed {
-                    Some(completed) => {
+                    Some(mut completed) => {
+                        if let Some(source) = completed.source.as_mut().filter(|_| stays) {
+                            source.stay();
+                        }
                         if let Some(cookie) = completed.cookie {
                             live.handler.sent(cookie, false);
                         }
@@ -771,7 +775,7 @@ unsafe fn completed<'a, H: Handler>(
     wc: *mut bindings::ib_wc,
 ) -> Option<(&'a Connection<H>, &'a Live<H>, &'a bindings::ib_wc)> {
     // SAFETY: By the invariant of `Connection` the context is its address. It frees the completion
-    // queue, which waits for callbacks, before it goes.
+    // queue or has it silent, either of which waits for callbacks, before it goes.
     let this = unsafe { &*(*cq).cq_context.cast::<Connection<H>>() };
     // SAFETY: A callback is running.
     let live = unsafe { this.live() }?;

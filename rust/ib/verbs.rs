@@ -47,7 +47,7 @@ const RNR_TIMER: u8 = 5;
 ///
 /// # Invariants
 ///
-/// `raw` is a completion queue, freed by the drop, which waits for its callbacks.
+/// `raw` is a completion queue, freed by the drop, which waits for its callbacks, or left to the device by [`Self::stay`].
 pub(super) struct Cq {
     raw: NonNull<bindings::ib_cq>,
 }
@@ -175,11 +175,10 @@ fn access(remote_write: bool) -> c_int {
 ///
 /// # Invariants
 ///
-/// `raw` is a queue pair of `pd`, ours until it `ended`, by the drop at the latest.
+/// `raw` is a queue pair of `pd`, which [`Self::destroy`] ends.
 pub(super) struct Qp {
     raw: NonNull<bindings::ib_qp>,
     state: QpState,
-    ended: bool,
     inline: u32,
     /// Keeps the protection domain.
     pd: Arc<Pd>,
@@ -193,7 +192,7 @@ impl Qp {
     ///
     /// # Safety
     ///
-    /// It must be dropped before `cq` is.
+    /// It must be [destroyed](Self::destroy) before `cq` is dropped, which has to [stay](Cq::stay) if the device refuses.
     pub(super) unsafe fn new(pd: &Arc<Pd>, cq: &Cq, size: &QpSize) -> Result<Self> {
         let mut attr = pin_init::zeroed::<bindings::ib_qp_init_attr>();
         attr.send_cq = cq.raw.as_ptr();
@@ -212,7 +211,6 @@ impl Qp {
         Ok(Self {
             raw,
             state: QpState::Reset,
-            ended: false,
             inline: attr.cap.max_inline_data,
             pd: pd.clone(),
         })
@@ -370,12 +368,7 @@ impl Qp {
 
     /// Gives it back to the device; says whether the device took it. Otherwise that may use all that was posted still, and
     /// its completion queue has to [stay](Cq::stay). May sleep.
-    pub(super) fn destroy(mut self) -> bool {
-        self.end()
-    }
-
-    fn end(&mut self) -> bool {
-        self.ended = true;
+    pub(super) fn destroy(self) -> bool {
         if self.state != QpState::Reset {
             self.silence();
         }
@@ -391,14 +384,6 @@ impl Qp {
             self.pd.stay();
         }
         gone
-    }
-}
-
-impl Drop for Qp {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.end();
-        }
     }
 }
 

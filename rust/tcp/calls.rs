@@ -168,7 +168,8 @@ impl TcpSocket {
     }
 
     /// Takes a connection from a listening socket, if there is one. It has no owner. `EBUSY` if somebody has the socket
-    /// locked: a call may do that for as long as a program likes, whose memory it reads meanwhile.
+    /// locked: a call may do that for as long as a program likes, whose memory it reads meanwhile. `EOPNOTSUPP` if a
+    /// connection was closed since somebody else has put data of his there.
     pub fn accept(&self) -> Result<Option<Self>> {
         // SAFETY: The sock exists.
         if unsafe { bindings::tcp_is_owned(self.sk()) } {

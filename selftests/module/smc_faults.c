@@ -13,6 +13,8 @@
  *   value   what they return, for a pointer an error number or 0 as well
  *   hold    whether those calls, which may sleep, wait until this is taken back, for 30 s at most
  *   bad_wr  whether the function posts work requests and tells by its third argument which was not taken
+ *   gives_back  after a call of ib_destroy_qp_user has failed, and while that is watched: writing has the device have the
+ *           queue pair back after all, with its completion queue, which is silent, and its protection domain
  *   seen    calls so far; writing starts again at what is written
  *   hit     calls that failed
  *   where   from where the first of them was called
@@ -27,6 +29,7 @@
 
 #include <linux/atomic.h>
 #include <linux/delay.h>
+#include <linux/irq_poll.h>
 #include <linux/irq_work.h>
 #include <linux/kprobes.h>
 #include <linux/linkage.h>
@@ -74,6 +77,8 @@ MODULE_PARM_DESC(receives, "completions of receives");
 static struct module *caller;
 static atomic_long_t seen, hit;
 static ulong where;
+/* The first argument of the last of them. */
+static void *argument;
 
 /* What a call that fails runs in place of the function: by then the stack is as at a function's first instruction. */
 asmlinkage void smc_faults_return(void);
@@ -117,6 +122,7 @@ static int at_entry(struct kprobe *probe, struct pt_regs *regs)
 		return 0;
 	if (READ_ONCE(bad_wr))
 		*(void **)regs_get_kernel_argument(regs, 2) = (void *)regs_get_kernel_argument(regs, 1);
+	WRITE_ONCE(argument, (void *)regs_get_kernel_argument(regs, 0));
 	regs_set_return_value(regs, READ_ONCE(value));
 	instruction_pointer_set(regs, READ_ONCE(hold) ? (ulong)smc_faults_wait : (ulong)smc_faults_return);
 	return 1;
@@ -167,6 +173,7 @@ static void stop(void)
 	atomic_long_set(&seen, 0);
 	atomic_long_set(&hit, 0);
 	where = 0;
+	argument = NULL;
 }
 
 static int watch_calls(void)
@@ -227,6 +234,34 @@ MODULE_PARM_DESC(symbol, "function that is watched");
 static const struct kernel_param_ops polls_ops = { .set = set_polls, .get = get_watched };
 module_param_cb(polls, &polls_ops, polls, 0600);
 MODULE_PARM_DESC(polls, "driver's function that gives completions");
+
+static int give_back(const char *text, const struct kernel_param *kp)
+{
+	struct ib_qp *qp;
+	struct ib_cq *cq;
+	struct ib_pd *pd;
+	int err = -ENODATA;
+
+	mutex_lock(&lock);
+	qp = argument;
+	if (qp && !strcmp(symbol, "ib_destroy_qp_user")) {
+		cq = qp->send_cq;
+		pd = qp->pd;
+		argument = NULL;
+		err = ib_destroy_qp(qp);
+	}
+	if (!err) {
+		irq_poll_enable(&cq->iop);
+		ib_free_cq(cq);
+		ib_dealloc_pd(pd);
+	}
+	mutex_unlock(&lock);
+	return err;
+}
+
+static const struct kernel_param_ops give_back_ops = { .set = give_back };
+module_param_cb(gives_back, &give_back_ops, NULL, 0200);
+MODULE_PARM_DESC(gives_back, "a queue pair that was not destroyed, to its device");
 
 static int set_count(const char *text, const struct kernel_param *kp)
 {

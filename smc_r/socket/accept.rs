@@ -20,7 +20,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use kapi::{
     errno::{
         ECONNABORTED,
-        EINVAL, //
+        EINVAL,
+        EOPNOTSUPP, //
     },
     new_delayed_work,
     new_spinlock_bh,
@@ -260,7 +261,8 @@ impl Listener {
                     }
                 }
                 Ok(None) => break,
-                Err(error) if error == ECONNABORTED => {}
+                // That one is gone: it has ended, or belongs to somebody else, who had it from a listener of his.
+                Err(error) if error == ECONNABORTED || error == EOPNOTSUPP => {}
                 Err(error) if error == EBUSY => {
                     // A call has the socket, for a moment as a rule.
                     self.look_again(&owner, SOON);
