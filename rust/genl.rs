@@ -361,6 +361,16 @@ impl<'a> Dump<'a> {
         unsafe { (*self.cb.as_ptr()).seq = changes | 1 << 31 };
     }
 
+    /// The same for readers who ask for lists of one moment (`NLM_F_ATOMIC`): for lists that others have defined, whose
+    /// readers take that flag for an error.
+    pub fn as_of_if_asked(&mut self, changes: u32) {
+        // SAFETY: By the type invariant; the request stays for as long as the dump.
+        let flags = unsafe { (*(*self.cb.as_ptr()).nlh).nlmsg_flags };
+        if u32::from(flags) & bindings::NLM_F_ATOMIC != 0 {
+            self.as_of(changes);
+        }
+    }
+
     /// Adds a message of the command `cmd`, which `f` fills. False if there was no room for it:
     /// nothing was added, and the caller should return.
     pub fn message(&mut self, cmd: u8, f: impl FnOnce(&mut Writer<'_>) -> Result) -> Result<bool> {

@@ -197,13 +197,6 @@ impl NetDevice {
         unsafe { Net::from_ptr(bindings::dev_net(self.as_ptr())) }.try_get()
     }
 
-    /// The length of the prefix with which it has an IPv4 address.
-    pub fn ipv4_prefix(&self, addr: [u8; 4]) -> Option<u8> {
-        let addr = u32::from_ne_bytes(addr);
-        // SAFETY: By the type invariant the device exists.
-        u8::try_from(unsafe { bindings::dev_ipv4_prefix(self.as_ptr(), addr) }).ok()
-    }
-
     /// Its first IPv4 address.
     pub fn first_ipv4(&self) -> Option<[u8; 4]> {
         let mut addr = 0_u32;
@@ -211,25 +204,50 @@ impl NetDevice {
         unsafe { bindings::dev_first_ipv4(self.as_ptr(), &mut addr) }.then(|| addr.to_ne_bytes())
     }
 
-    /// Its IPv6 addresses that are not link-local, with the lengths of their prefixes, as many as
-    /// there is room for; returns how many that are.
-    pub fn ipv6_addrs<const N: usize>(&self, addrs: &mut [([u8; 16], u8); N]) -> usize {
-        let mut raw = [[0_u8; 16]; N];
-        let mut lens = [0_u8; N];
-        // SAFETY: By the type invariant the device exists; there is room for `N`, which is small.
-        let n = unsafe {
-            bindings::dev_ipv6(
-                self.as_ptr(),
-                raw.as_mut_ptr().cast(),
-                lens.as_mut_ptr(),
-                N as c_uint,
-            )
+    /// The first of its IPv4 addresses that will do, with the length of its prefix. Any context.
+    pub fn find_ipv4(&self, will_do: impl FnMut([u8; 4], u8) -> bool) -> Option<([u8; 4], u8)> {
+        let fill = |skip, addrs: *mut [u8; 4], lens, max| {
+            // SAFETY: By the type invariant the device exists; there is room for `max`.
+            unsafe { bindings::dev_ipv4(self.as_ptr(), skip, addrs.cast(), lens, max) }
         };
-        let n = (n as usize).min(N);
-        for (to, from) in addrs.iter_mut().zip(raw.into_iter().zip(lens)).take(n) {
-            *to = from;
+        find_address(fill, will_do)
+    }
+
+    /// The same for IPv6 addresses that are not link-local.
+    pub fn find_ipv6(&self, will_do: impl FnMut([u8; 16], u8) -> bool) -> Option<([u8; 16], u8)> {
+        let fill = |skip, addrs: *mut [u8; 16], lens, max| {
+            // SAFETY: By the type invariant the device exists; there is room for `max`.
+            unsafe { bindings::dev_ipv6(self.as_ptr(), skip, addrs.cast(), lens, max) }
+        };
+        find_address(fill, will_do)
+    }
+}
+
+/// Goes through a list of addresses, which may change meanwhile, a few at a time. `fill` writes as many of them as there is
+/// room for, and their prefix lengths, behind those that it skips, and gives their number.
+fn find_address<const N: usize>(
+    fill: impl Fn(c_uint, *mut [u8; N], *mut u8, c_uint) -> c_uint,
+    mut will_do: impl FnMut([u8; N], u8) -> bool,
+) -> Option<([u8; N], u8)> {
+    const AT_ONCE: usize = 16;
+    let mut seen: c_uint = 0;
+    loop {
+        let mut addrs = [[0; N]; AT_ONCE];
+        let mut lens = [0; AT_ONCE];
+        let n = fill(
+            seen,
+            addrs.as_mut_ptr(),
+            lens.as_mut_ptr(),
+            AT_ONCE as c_uint,
+        );
+        let mut found = addrs.into_iter().zip(lens).take(n as usize);
+        if let Some(found) = found.find(|(addr, len)| will_do(*addr, *len)) {
+            return Some(found);
         }
-        n
+        if (n as usize) < AT_ONCE {
+            return None;
+        }
+        seen = seen.saturating_add(n);
     }
 }
 

@@ -33,9 +33,6 @@ use crate::{
     socket::SmcSocket, //
 };
 
-/// Prefixes that a Proposal can name.
-const MAX_PREFIXES: usize = 8;
-
 /// Our address in the TCP connection; IPv4 where it is mapped.
 fn source(tcp: &TcpSocket) -> Result<IpAddr, Diagnosis> {
     let local = tcp.local_addr().map_err(|_| Diagnosis::CONFIGURATION)?;
@@ -48,39 +45,23 @@ fn source(tcp: &TcpSocket) -> Result<IpAddr, Diagnosis> {
     }
 }
 
-/// The addresses of an interface that count: IPv6, but not link-local.
-struct Ipv6Addresses {
-    entries: [([u8; 16], u8); MAX_PREFIXES],
-    count: usize,
-}
-
-impl Ipv6Addresses {
-    fn of(dev: &NetDev) -> Self {
-        let mut entries = [([0; 16], 0); MAX_PREFIXES];
-        let count = dev.ipv6_addrs(&mut entries);
-        Self { entries, count }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &([u8; 16], u8)> {
-        self.entries
-            .get(..self.count)
-            .unwrap_or(&self.entries)
-            .iter()
-    }
-}
-
-/// Length of the prefix of `source` on `dev`.
+/// Length of the prefix of the first address on `dev` in whose subnet `source` is, be that one itself or, for an additional
+/// one with a prefix of its own (`/32`), another one.
 fn prefix_len(dev: &NetDev, source: IpAddr) -> Option<u8> {
     match source {
-        IpAddr::V4(addr) => dev.ipv4_prefix(addr.octets()),
-        IpAddr::V6(addr) => {
-            let same = |entry: &([u8; 16], u8)| {
-                Ipv6Prefix::of(entry.0, entry.1) == Ipv6Prefix::of(addr.octets(), entry.1)
-            };
-            Ipv6Addresses::of(dev)
-                .iter()
-                .find(|entry| same(entry))
-                .map(|(_, len)| *len)
+        IpAddr::V4(source) => {
+            let found = dev.find_ipv4(|addr, len| {
+                let subnet = Ipv4Subnet::of(addr, len);
+                subnet.is_some() && subnet == Ipv4Subnet::of(source.octets(), len)
+            });
+            found.map(|(_, len)| len)
+        }
+        IpAddr::V6(source) => {
+            let found = dev.find_ipv6(|addr, len| {
+                let prefix = Ipv6Prefix::of(addr, len);
+                prefix.is_some() && prefix == Ipv6Prefix::of(source.octets(), len)
+            });
+            found.map(|(_, len)| len)
         }
     }
 }
@@ -387,19 +368,17 @@ fn offer_v1(
     let path = find(sk, route, source, gids_of_v1(sk))?;
     let prefixes = match source {
         IpAddr::V4(addr) => {
-            let len = route
-                .dev
-                .ipv4_prefix(addr.octets())
-                .ok_or(Diagnosis::CONFIGURATION)?;
+            let len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
             Prefixes::V4(Ipv4Subnet::of(addr.octets(), len).ok_or(Diagnosis::CONFIGURATION)?)
         }
         IpAddr::V6(_) => {
             let mut list = List::new();
-            for (addr, len) in Ipv6Addresses::of(&route.dev).iter() {
-                if let Some(prefix) = Ipv6Prefix::of(*addr, *len) {
-                    // There is room: both lists have the same limit.
-                    let _ = list.push(prefix);
-                }
+            // As many as there is room for.
+            route.dev.find_ipv6(|addr, len| {
+                Ipv6Prefix::of(addr, len).is_some_and(|prefix| list.push(prefix).is_err())
+            });
+            if list.is_empty() {
+                return Err(Diagnosis::CONFIGURATION);
             }
             Prefixes::V6(list)
         }
@@ -463,18 +442,22 @@ fn match_v1(
     if !sk.ns.may_speak(VERSION_1) {
         return Err(Diagnosis::NO_SMC_R_DEVICE);
     }
-    let same_subnet = match source {
-        IpAddr::V4(addr) => route
-            .dev
-            .ipv4_prefix(addr.octets())
-            .is_some_and(|len| offer.prefixes.matches_ipv4(addr.octets(), len)),
-        IpAddr::V6(_) => Ipv6Addresses::of(&route.dev)
-            .iter()
-            .any(|(addr, len)| offer.prefixes.matches_ipv6(*addr, *len)),
+    // Any address of the interface counts.
+    let (dev, prefixes) = (&route.dev, &offer.prefixes);
+    let in_common = match source {
+        IpAddr::V4(_) => dev
+            .find_ipv4(|addr, len| prefixes.matches_ipv4(addr, len))
+            .map(|(addr, _)| IpAddr::from(addr)),
+        IpAddr::V6(_) => dev
+            .find_ipv6(|addr, len| prefixes.matches_ipv6(addr, len))
+            .map(|(addr, _)| IpAddr::from(addr)),
     };
-    if !same_subnet {
-        return Err(Diagnosis::SUBNET_MISMATCH);
-    }
+    let in_common = in_common.ok_or(Diagnosis::SUBNET_MISMATCH)?;
+    // An address that a host has on `lo`, behind a load balancer, is in no subnet of the interface: the port's is then.
+    let source = match prefix_len(dev, source) {
+        Some(_) => source,
+        None => in_common,
+    };
     let path = find(sk, route, source, gids_of_v1(sk))?;
     Ok(Match {
         peer: (offer.mac, offer.gid),

@@ -189,14 +189,7 @@ pub(crate) fn of_interface(dev: &NetDevice) -> Option<PnetId> {
 
 fn below(dev: &NetDevice, depth: usize, looks: &mut usize) -> Option<PnetId> {
     *looks = looks.checked_sub(1)?;
-    let own = dev
-        .net()
-        .and_then(|net| netns::of(&net).ok())
-        .and_then(|ns| {
-            let name = dev.name();
-            ns.interfaces
-                .find(|target| *target == Target::Interface(name))
-        });
+    let own = own_of(dev);
     if own.is_some() || depth == 0 {
         return own;
     }
@@ -209,6 +202,23 @@ fn below(dev: &NetDevice, depth: usize, looks: &mut usize) -> Option<PnetId> {
         place = place.saturating_add(1);
     }
     None
+}
+
+/// The ID that an entry gives an interface, by its name or an alternative one.
+fn own_of(dev: &NetDevice) -> Option<PnetId> {
+    let net = dev.net()?;
+    let ns = netns::of(&net).ok()?;
+    let name = dev.name();
+    let by_name = |target: &Target| *target == Target::Interface(name);
+    let by_another = |target: &Target| match target {
+        Target::Interface(other) => {
+            let named = NetDevice::by_name(&net, other.as_bytes());
+            named.is_some_and(|named| named.ifindex() == dev.ifindex())
+        }
+        Target::Port(..) => false,
+    };
+    let found = ns.interfaces.find(by_name);
+    found.or_else(|| ns.interfaces.find(by_another))
 }
 
 /// The ID of a port, and whether an entry says so: otherwise it is that of its network device.

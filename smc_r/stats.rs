@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of a namespace. 64 bits each; all but those of buffers in use only ever go up.
+//! Counters of a namespace. 64 bits each; all but the bytes of buffers in use only ever go up.
 //!
 //! Each processor counts for itself: a number is the sum over all of them.
 
@@ -277,12 +277,6 @@ impl Sizes {
         }
     }
 
-    fn uncount(&self, n: usize) {
-        if let Some(bucket) = self.bucket(n) {
-            bucket.fetch_sub(1, Relaxed);
-        }
-    }
-
     /// The number of a size; of the largest, for places beyond.
     fn at(&self, place: usize) -> &Atomic<u64> {
         let [.., last] = &self.0;
@@ -295,9 +289,9 @@ impl Sizes {
 pub(crate) struct Direction {
     /// Bytes that calls moved.
     pub(crate) calls: Sizes,
-    /// Buffers that connections use now: these go down again.
-    pub(crate) in_use: Sizes,
-    /// The bytes of these buffers.
+    /// Buffers that connections got.
+    pub(crate) buffers: Sizes,
+    /// The bytes of those that they have now: these go down again.
     pub(crate) bytes_in_use: Atomic<u64>,
     /// Calls for more than the peer's buffer holds.
     pub(crate) beyond_peer: Atomic<u64>,
@@ -319,7 +313,7 @@ impl Direction {
     const fn new() -> Self {
         Self {
             calls: Sizes::new(),
-            in_use: Sizes::new(),
+            buffers: Sizes::new(),
             bytes_in_use: Atomic::new(0),
             beyond_peer: Atomic::new(0),
             beyond_own: Atomic::new(0),
@@ -332,12 +326,11 @@ impl Direction {
     }
 
     fn take(&self, len: usize) {
-        self.in_use.count(len);
+        self.buffers.count(len);
         add(&self.bytes_in_use, len as u64);
     }
 
     fn give_back(&self, len: usize) {
-        self.in_use.uncount(len);
         self.bytes_in_use.fetch_sub(len as u64, Relaxed);
     }
 

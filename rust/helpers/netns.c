@@ -138,25 +138,28 @@ __rust_helper struct net *rust_helper_dev_net(const struct net_device *dev)
 	return dev_net(dev);
 }
 
-/* The prefix length with which a device holds an IPv4 address, -1 if it does not. */
-__rust_helper int rust_helper_dev_ipv4_prefix(struct net_device *dev, __be32 addr)
+/* Fills in up to max IPv4 addresses of 4 bytes and prefix lengths, behind so many that are skipped. Any context. */
+__rust_helper unsigned int rust_helper_dev_ipv4(struct net_device *dev, unsigned int skip, u8 *addrs, u8 *lens,
+						unsigned int max)
 {
 	const struct in_ifaddr *ifa;
 	struct in_device *in;
-	int len = -1;
+	unsigned int n = 0;
 
 	rcu_read_lock();
 	in = __in_dev_get_rcu(dev);
 	if (in) {
 		in_dev_for_each_ifa_rcu(ifa, in) {
-			if (ifa->ifa_local == addr) {
-				len = ifa->ifa_prefixlen;
+			if (n == max)
 				break;
-			}
+			if (skip && skip--)
+				continue;
+			memcpy(addrs + 4 * n, &ifa->ifa_local, 4);
+			lens[n++] = ifa->ifa_prefixlen;
 		}
 	}
 	rcu_read_unlock();
-	return len;
+	return n;
 }
 
 /* The first IPv4 address of a device, which may go right away; false if it has none. Any context. */
@@ -179,8 +182,8 @@ __rust_helper bool rust_helper_dev_first_ipv4(struct net_device *dev, __be32 *ad
 	return found;
 }
 
-/* Fills in up to max IPv6 addresses of 16 bytes that are not link local, and prefix lengths. */
-__rust_helper unsigned int rust_helper_dev_ipv6(struct net_device *dev, u8 *addrs, u8 *lens,
+/* The same for IPv6 addresses of 16 bytes that are not link local. */
+__rust_helper unsigned int rust_helper_dev_ipv6(struct net_device *dev, unsigned int skip, u8 *addrs, u8 *lens,
 						unsigned int max)
 {
 	unsigned int n = 0;
@@ -195,6 +198,8 @@ __rust_helper unsigned int rust_helper_dev_ipv6(struct net_device *dev, u8 *addr
 			if (n == max)
 				break;
 			if (ipv6_addr_type(&ifa->addr) & IPV6_ADDR_LINKLOCAL)
+				continue;
+			if (skip && skip--)
 				continue;
 			memcpy(addrs + 16 * n, &ifa->addr, 16);
 			lens[n++] = min(ifa->prefix_len, 128U);

@@ -16,7 +16,8 @@ SOL_NETLINK = 270
 NETLINK_ADD_MEMBERSHIP = 1
 NETLINK_CAP_ACK = 10
 NETLINK_EXT_ACK = 11
-REQUEST, MULTI, ACK, DUMP = 1, 2, 4, 0x300
+# The last: who asks for a list wants to know whether it is one of one moment.
+REQUEST, MULTI, ACK, DUMP, ATOMIC = 1, 2, 4, 0x300, 0x400
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 ACK_TLVS, CAPPED = 0x200, 0x100
 DUMP_INTR = 0x10
@@ -189,7 +190,7 @@ def explanation(message):
 def changing_dump(family, command, change):
     """Lists something, and calls `change(turn)` after each datagram of it: the messages of the family, and
     whether the reader was told that the list had changed."""
-    sequence = family.link.send(family.id, DUMP, struct.pack("=BBH", command, family.version, 0))
+    sequence = family.link.send(family.id, DUMP | ATOMIC, struct.pack("=BBH", command, family.version, 0))
     found, told, turn = [], False, 0
     while True:
         messages = [message for number, message in family.link.receive() if number == sequence]

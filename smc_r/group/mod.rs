@@ -414,8 +414,8 @@ impl Group {
                     direct: terms.direct,
                 },
             },
-            // Version 1 knows no groups of one link.
-            max_links: if terms.is_none() {
+            // Version 1 and the first release of version 2 know no groups of one link.
+            max_links: if terms.is_none_or(|terms| terms.release == 0) {
                 max_links.max(2)
             } else {
                 max_links

@@ -39,7 +39,7 @@ const MAX_PORTS: u8 = 2;
 pub(super) fn devices(dump: &mut Dump<'_>) -> Result {
     let ns = namespace(dump)?;
     loop {
-        dump.as_of(ns.shared.devices.changes());
+        dump.as_of_if_asked(ns.shared.devices.changes());
         let Some(device) = ns.shared.devices.after(dump.cursor()[0] as u64) else {
             return Ok(());
         };

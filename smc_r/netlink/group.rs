@@ -79,7 +79,7 @@ fn next(dump: &mut Dump<'_>) -> Result<Option<Arc<Group>>> {
     let ns = namespace(dump)?;
     let mut number = dump.cursor()[0] as u64;
     loop {
-        dump.as_of(ns.shared.groups.changes());
+        dump.as_of_if_asked(ns.shared.groups.changes());
         let Some(group) = ns.shared.groups.after(number) else {
             return Ok(None);
         };

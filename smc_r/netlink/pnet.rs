@@ -214,7 +214,7 @@ fn list(dump: &mut Dump<'_>) -> Result {
     let mut place = (dump.cursor()[0] as u64, dump.cursor()[1] != 0);
     loop {
         let ports = &ns.shared.devices.pnet;
-        dump.as_of(ns.interfaces.changes().wrapping_add(ports.changes()));
+        dump.as_of_if_asked(ns.interfaces.changes().wrapping_add(ports.changes()));
         let Some(entry) = next(&ns, with_ports, &mut place) else {
             return Ok(());
         };

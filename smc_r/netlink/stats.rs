@@ -78,11 +78,11 @@ fn put_tech(message: &mut Writer<'_>, stats: Option<&Stats>) -> Result {
     let sizes = [
         (
             tech::TX_RMB_SIZE,
-            stats.map(|stats| stats.sizes(|block| &block.tx.in_use)),
+            stats.map(|stats| stats.sizes(|block| &block.tx.buffers)),
         ),
         (
             tech::RX_RMB_SIZE,
-            stats.map(|stats| stats.sizes(|block| &block.rx.in_use)),
+            stats.map(|stats| stats.sizes(|block| &block.rx.buffers)),
         ),
         (
             tech::TXPLOAD_SIZE,
@@ -192,7 +192,7 @@ pub(super) fn fallbacks(dump: &mut Dump<'_>) -> Result {
                 more,
             )
         };
-        dump.as_of(changes);
+        dump.as_of_if_asked(changes);
         if !more {
             return Ok(());
         }

@@ -315,7 +315,8 @@ impl SmcSocket {
 pub(crate) fn falls_back(sk: &Sk<SmcSocket>, reason: Diagnosis, peer: Option<Diagnosis>) {
     sk.set_fallback(reason, peer);
     trace::fell_back(sk, sk.ns.cookie, reason.0, || {
-        sk.tcp().ok().map(|tcp| NonNull::from(&*tcp))
+        // Its sock.
+        sk.tcp().ok().map(|tcp| NonNull::from(&**tcp))
     });
 }
 

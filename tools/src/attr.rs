@@ -41,6 +41,12 @@ impl<'a> Attrs<'a> {
             .map(|(_, value)| *value)
     }
 
+    /// The values of all attributes of a kind.
+    pub fn all(&self, kind: u16) -> impl Iterator<Item = &'a [u8]> + '_ {
+        let same = move |(number, _): &&(u16, &'a [u8])| *number == kind;
+        self.0.iter().filter(same).map(|(_, value)| *value)
+    }
+
     /// The values of all attributes, for lists whose numbers mean nothing.
     pub fn values(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.0.iter().map(|(_, value)| *value)

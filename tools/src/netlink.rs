@@ -3,7 +3,7 @@
 //! Requests to the kernel over netlink, and the framing of its answers.
 
 use netlink_packet_core::{
-    NetlinkBuffer, NlasIterator, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP,
+    NetlinkBuffer, NlasIterator, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_ATOMIC, NLM_F_CAPPED, NLM_F_DUMP,
     NLM_F_DUMP_INTR, NLM_F_REQUEST,
 };
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
@@ -345,6 +345,8 @@ impl Address {
 pub struct Interface {
     /// Its name.
     pub name: String,
+    /// Its alternative names.
+    pub alternatives: Vec<String>,
     /// Its number.
     pub index: u32,
     /// Largest packet, in bytes.
@@ -379,8 +381,13 @@ impl Interface {
         // The number may be one of another network namespace.
         let is_here = attrs.bytes(IFLA_LINK_NETNSID).is_none();
         let is_upper = is_here && UPPER_KINDS.contains(&kind.as_str());
+        let properties = attrs.nest(IFLA_PROP_LIST)?.unwrap_or_default();
         Ok(Self {
             name: attrs.text(IFLA_IFNAME).unwrap_or_default(),
+            alternatives: properties
+                .all(IFLA_ALT_IFNAME)
+                .map(crate::attr::text)
+                .collect(),
             index: u32::from_ne_bytes(index),
             mtu: attrs.u32(IFLA_MTU)?,
             vlan: vlan.map_or(Ok(None), |vlan| vlan.u16(IFLA_VLAN_ID))?,
@@ -395,7 +402,7 @@ impl Interface {
     }
 
     /// An interface and those that it stands on, by their names, in the order in which the module looks for a pnet ID:
-    /// each is followed by all that is below it, then comes the next one.
+    /// each is followed by its alternative names and all that is below it, then comes the next one.
     pub fn with_lowers(name: &str, all: &[Self]) -> Vec<String> {
         let mut found = Vec::new();
         let mut left = vec![name];
@@ -405,6 +412,7 @@ impl Interface {
             }
             found.push(name.to_string());
             let upper = all.iter().find(|one| one.name == name);
+            found.extend(upper.iter().flat_map(|upper| upper.alternatives.clone()));
             let lowers = all
                 .iter()
                 .filter(|lower| upper.is_some_and(|upper| upper.is_on(lower)));
@@ -437,6 +445,8 @@ const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_VLAN_ID: u16 = 1;
@@ -532,10 +542,11 @@ impl Connection {
         let mut items = Vec::new();
         for _ in 0..DUMP_TRIES {
             items.clear();
-            let interrupted = self.transact(kind, NLM_F_DUMP, payload, &mut |data| {
-                items.push(convert(data)?);
-                Ok(())
-            })?;
+            let interrupted =
+                self.transact(kind, NLM_F_DUMP | NLM_F_ATOMIC, payload, &mut |data| {
+                    items.push(convert(data)?);
+                    Ok(())
+                })?;
             if !interrupted {
                 break;
             }
@@ -1005,6 +1016,11 @@ mod tests {
             interface("br0", 10, "bridge", &[]),
             interface("va.5", 11, "vlan", &[(IFLA_LINK, 6), (IFLA_MASTER, 10)]),
             interface("vb.5", 12, "vlan", &[(IFLA_LINK, 7), (IFLA_MASTER, 10)]),
+            Interface {
+                alternatives: vec!["enp1s0".into(), "uplink".into()],
+                ..interface("eth2", 13, "", &[(IFLA_MASTER, 14)])
+            },
+            interface("bond1", 14, "bond", &[]),
         ];
         for names in [
             &["eth0"][..],
@@ -1016,6 +1032,7 @@ mod tests {
             &["odd"],
             &["br0", "va.5", "va", "vb.5", "vb"],
             &["unknown"],
+            &["bond1", "eth2", "enp1s0", "uplink"],
         ] {
             assert_eq!(Interface::with_lowers(names[0], &all), names);
         }

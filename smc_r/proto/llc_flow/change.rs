@@ -330,6 +330,7 @@ impl Flow {
                     reply: false,
                     gids: &[gid, other],
                 };
+                self.hinted = true;
                 self.frame_v2(&v2::Llc::RequestAddLink(request))
             }
         };

@@ -501,6 +501,8 @@ pub struct Flow {
     /// A port appeared while a link was being added, which may not have found it, or deleted, whose end would put
     /// the next one off.
     port_came: bool,
+    /// Client of version 2: the server has been asked for another link, and may say that it has none.
+    hinted: bool,
     /// Server of version 2: the client asked for a link on this one, and starts nothing of its own before it has
     /// an ADD LINK or an answer.
     requested: Option<LinkIx>,
@@ -563,6 +565,7 @@ impl Flow {
             unfinished: false,
             failures: 0,
             port_came: false,
+            hinted: false,
             requested: None,
             accepted: None,
             attempts: 0,

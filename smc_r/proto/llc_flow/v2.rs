@@ -167,6 +167,10 @@ impl Flow {
     /// The client asks for another link.
     fn handle_request_add_link(&mut self, link: LinkIx, message: &RequestAddLink<'_>, now: Time) {
         let talks = !matches!(self.phase, Phase::New | Phase::Ending { .. } | Phase::Down);
+        if message.reply && talks && core::mem::take(&mut self.hinted) {
+            // The server has no other link for us now. It is asked again when there may be one.
+            return;
+        }
         if message.reply || self.params.role == Role::Client || !talks {
             return self.drop_message();
         }

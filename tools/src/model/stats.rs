@@ -73,7 +73,7 @@ pub struct Direction {
     pub calls: u64,
     /// Bytes per call.
     pub payload_sizes: Buckets,
-    /// Sizes of the buffers in use.
+    /// Sizes of the buffers that connections got.
     pub buffer_sizes: Buckets,
     /// Bytes of the buffers in use.
     pub buffer_bytes: u64,
