@@ -240,9 +240,10 @@ fn find_address<const N: usize>(
             lens.as_mut_ptr(),
             AT_ONCE as c_uint,
         );
-        let mut found = addrs.into_iter().zip(lens).take(n as usize);
-        if let Some(found) = found.find(|(addr, len)| will_do(*addr, *len)) {
-            return Some(found);
+        for (addr, len) in addrs.iter().zip(&lens).take(n as usize) {
+            if will_do(*addr, *len) {
+                return Some((*addr, *len));
+            }
         }
         if (n as usize) < AT_ONCE {
             return None;
