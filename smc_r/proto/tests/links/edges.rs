@@ -1252,6 +1252,30 @@ fn hints_that_wait_do_not_pile_up() {
     }
 }
 
+/// A server that has no other link says so: that is the answer to a client's hint, and another one is not.
+#[test]
+fn a_no_to_a_hint_is_its_answer() {
+    let mut client = Client::new(true);
+    client.offer(SECOND, key(21));
+    client.flow.handle_timeout(at(100_000));
+    let port = end(2);
+    client.flow.hint(port.mac, port.gid, at(100_000));
+    client.sends();
+    let dropped = client.flow.counters().dropped;
+    for more in [0, 1] {
+        client.say(
+            LinkIx::FIRST,
+            &Llc::ConfirmRkey(ConfirmRkey::request(key(40))),
+            &v2::Llc::RequestAddLink(v2::RequestAddLink {
+                reply: true,
+                gids: &[],
+            }),
+        );
+        assert_eq!(client.flow.counters().dropped, dropped + more);
+        assert_eq!(client.sends(), []);
+    }
+}
+
 /// A server that offers a link again and again, while no answer can be sent, is not heard after a while.
 #[test]
 fn answers_to_offers_do_not_pile_up() {
