@@ -45,25 +45,34 @@ fn source(tcp: &TcpSocket) -> Result<IpAddr, Diagnosis> {
     }
 }
 
-/// Length of the prefix of the first address on `dev` in whose subnet `source` is, be that one itself or, for an additional
-/// one with a prefix of its own (`/32`), another one.
+/// Length of the prefix of the smallest subnet of `dev` in which `source` is. Additional addresses often have a prefix of all
+/// bits, which counts only where the interface has no other one around them.
 fn prefix_len(dev: &NetDev, source: IpAddr) -> Option<u8> {
+    let mut best = None;
+    // None is the last one.
+    let mut take = |len: u8, all: u8| {
+        if best.is_none_or(|before| before == all || (len < all && len > before)) {
+            best = Some(len);
+        }
+        false
+    };
     match source {
         IpAddr::V4(source) => {
-            let found = dev.find_ipv4(|addr, len| {
+            dev.find_ipv4(|addr, len| {
                 let subnet = Ipv4Subnet::of(addr, len);
-                subnet.is_some() && subnet == Ipv4Subnet::of(source.octets(), len)
+                let is_in = subnet.is_some() && subnet == Ipv4Subnet::of(source.octets(), len);
+                is_in && take(len, 32)
             });
-            found.map(|(_, len)| len)
         }
         IpAddr::V6(source) => {
-            let found = dev.find_ipv6(|addr, len| {
+            dev.find_ipv6(|addr, len| {
                 let prefix = Ipv6Prefix::of(addr, len);
-                prefix.is_some() && prefix == Ipv6Prefix::of(source.octets(), len)
+                let is_in = prefix.is_some() && prefix == Ipv6Prefix::of(source.octets(), len);
+                is_in && take(len, 128)
             });
-            found.map(|(_, len)| len)
         }
     }
+    best
 }
 
 /// The way that the TCP connection takes.
@@ -301,16 +310,17 @@ pub(crate) fn is_one_port(path: &Path, peer: Gid) -> bool {
     path.gid_kind != GidKind::V2 || is_unicast(&peer) && !is_for_all(path, peer)
 }
 
-/// Whether an address is that of all hosts in the subnet of our port.
+/// Whether an address is that of all hosts in a subnet of our port.
 fn is_for_all(path: &Path, addr: IpAddr) -> bool {
-    let (IpAddr::V4(own), IpAddr::V4(addr), Some(dev)) = (address(path.gid), addr, netdev(path))
-    else {
+    let (IpAddr::V4(addr), Some(dev)) = (addr, netdev(path)) else {
         return false;
     };
-    prefix_len(&dev, own.into()).is_some_and(|len| {
+    // In any of them: devices do not look at the route.
+    let is_last = |own: [u8; 4], len: u8| {
         let hosts = u32::MAX.checked_shr(len.into()).unwrap_or(0);
-        hosts > 1 && u32::from(addr) == u32::from(own) | hosts
-    })
+        hosts > 1 && u32::from(addr) == u32::from_be_bytes(own) | hosts
+    };
+    dev.find_ipv4(is_last).is_some()
 }
 
 /// The ports that a client offers.

@@ -11,6 +11,7 @@
  *   number  the call that fails, counted from 1; 0 for none
  *   times   how many calls do, from that one on
  *   value   what they return, for a pointer an error number or 0 as well
+ *   same    whether only those calls count whose first argument is that of the first one
  *   hold    whether those calls, which may sleep, wait until this is taken back, for 30 s at most
  *   bad_wr  whether the function posts work requests and tells by its third argument which was not taken
  *   gives_back  after a call of ib_destroy_qp_user has failed, and while that is watched: writing has the device have the
@@ -60,6 +61,10 @@ MODULE_PARM_DESC(times, "how many fail");
 static long value;
 module_param(value, long, 0600);
 MODULE_PARM_DESC(value, "what they return");
+
+static bool same;
+module_param(same, bool, 0600);
+MODULE_PARM_DESC(same, "only calls with one first argument count");
 
 static bool hold;
 module_param(hold, bool, 0600);
@@ -118,11 +123,24 @@ NOKPROBE_SYMBOL(chosen);
 /* Runs at the first instruction of the function, not preemptible. */
 static int at_entry(struct kprobe *probe, struct pt_regs *regs)
 {
-	if (!chosen(regs_get_kernel_stack_nth(regs, 0)))
+	void *first = (void *)regs_get_kernel_argument(regs, 0);
+	ulong address = regs_get_kernel_stack_nth(regs, 0);
+
+	if (READ_ONCE(same)) {
+		struct module *module = READ_ONCE(caller);
+		void *other;
+
+		if (!module || !within_module(address, module))
+			return 0;
+		other = cmpxchg(&argument, NULL, first);
+		if (other && other != first)
+			return 0;
+	}
+	if (!chosen(address))
 		return 0;
 	if (READ_ONCE(bad_wr))
 		*(void **)regs_get_kernel_argument(regs, 2) = (void *)regs_get_kernel_argument(regs, 1);
-	WRITE_ONCE(argument, (void *)regs_get_kernel_argument(regs, 0));
+	WRITE_ONCE(argument, first);
 	regs_set_return_value(regs, READ_ONCE(value));
 	instruction_pointer_set(regs, READ_ONCE(hold) ? (ulong)smc_faults_wait : (ulong)smc_faults_return);
 	return 1;
@@ -167,6 +185,7 @@ static void stop(void)
 	number = 0;
 	times = 1;
 	value = 0;
+	same = false;
 	hold = false;
 	bad_wr = false;
 	receives = false;
