@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import select
+import signal
 import socket
 import statistics
 import sys
@@ -63,6 +64,28 @@ def keeper(host, port, ready):
     kept = []
     while True:
         kept.append(sock.accept())
+
+
+def closing(host, port, ready, how):
+    """Listens until there is a file READY.close, which it removes: closes then, and says how many milliseconds that took
+    and whether the port was free, or is killed."""
+    def bound():
+        sock = s.smc_socket(host)
+        sock.bind((host, int(port)))
+        return sock
+
+    sock = bound()
+    sock.listen(8)
+    s.touch(ready)
+    s.until(lambda: os.path.exists(f"{ready}.close"), 100, "the file")
+    os.unlink(f"{ready}.close")
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    started = time.monotonic()
+    sock.close()
+    took = round((time.monotonic() - started) * 1000)
+    bound().close()
+    s.say("closed", took)
 
 
 def exchange(conn, pieces):
@@ -310,4 +333,4 @@ def guests(host, port, count, ready):
 
 if __name__ == "__main__":
     {"server": server, "keeper": keeper, "client": client, "guest": guest, "guests": guests, "crowd": crowd,
-     "late": late, "less": less}[sys.argv[1]](*sys.argv[2:])
+     "late": late, "less": less, "closing": closing}[sys.argv[1]](*sys.argv[2:])

@@ -13,6 +13,8 @@ what our end has to be, smc or tcp; on the other, whose kernel does not tell, it
 """
 
 import array
+import collections
+import concurrent.futures
 import glob
 import hashlib
 import os
@@ -359,6 +361,38 @@ def killed(role, host, port, ready, who):
     s.check(place > 300_000, f"only {place} bytes came")
 
 
+def listener_goes(role, host, port, ready, rounds):
+    """A listener that nobody accepts from is closed and made again, at any moment of the handshakes of three clients. Each of
+    these comes to an end, whatever it is told."""
+    if role == "server":
+        chance = random.Random(11)
+        for _ in range(int(rounds)):
+            sock = listen(host, port, ready)
+            time.sleep(chance.random() * 0.3)
+            sock.close()
+        s.touch(f"{ready}.over")
+        return
+
+    def call():
+        got = collections.Counter()
+        while not os.path.exists(f"{ready}.over"):
+            with s.smc_socket(host) as sock:
+                try:
+                    sock.connect((host, port))
+                    got["read " + repr(sock.recv(1))] += 1
+                except TimeoutError as error:
+                    raise AssertionError(f"a client waits for ever, after {dict(got)}") from error
+                except OSError as error:
+                    got[s.name_of(error)] += 1
+        return got
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        callers = [pool.submit(call) for _ in range(3)]
+        got = sum((caller.result() for caller in callers), collections.Counter())
+    s.say("#", ", ".join(f"{count} {what}" for what, count in got.items()))
+    s.check(got["read b''"] + got["ECONNRESET"] > int(rounds) // 4, f"hardly anybody was connected: {dict(got)}")
+
+
 def left_over(role, host, port, ready, who, how):
     """One end's program ends its stream, or itself, with data that has found no room; the other one, which reads late, gets
     all of it."""
@@ -592,7 +626,7 @@ def play(part, words):
         # What is done to their links comes first.
         os.nice(10)
     sys.argv[1:] = [case]
-    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, left_over, on_demand, held,
+    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, listener_goes, left_over, on_demand, held,
              sequence, paced, ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()

@@ -248,14 +248,17 @@ pub(crate) struct Parts {
     pub(crate) version: u8,
 }
 
+/// Memory for a connection.
+pub(crate) type Room = KBox<MaybeUninit<Connection>>;
+
 impl Connection {
     /// Memory for a connection.
-    pub(crate) fn room() -> Result<KBox<MaybeUninit<Self>>> {
+    pub(crate) fn room() -> Result<Room> {
         Ok(KBox::new_uninit(GFP_KERNEL)?)
     }
 
     /// A connection ready to be installed in its socket.
-    pub(crate) fn new(room: KBox<MaybeUninit<Self>>, parts: Parts) -> KBox<Self> {
+    pub(crate) fn new(room: Room, parts: Parts) -> KBox<Self> {
         let in_use = InUse::element(
             parts.group.ns.clone(),
             parts.element.size().bytes() as usize,

@@ -99,6 +99,10 @@ use self::{
     table::Table, //
 };
 
+/// How many elements of a peer may be shared at a time without memory being asked for: it might be short when the peer uses
+/// its connection already, and could not be declined any more.
+const SHARED: usize = 8;
+
 /// What the LLC engine and its surroundings need.
 struct FlowState {
     flow: KBox<Flow>,
@@ -333,6 +337,7 @@ impl Group {
         }
         let long = if terms.is_some() { LONG_MESSAGE } else { 0 };
         let long = KVVec::from_elem(0, long, GFP_KERNEL)?;
+        let shared = KVec::with_capacity(SHARED, GFP_KERNEL)?;
         let table = Table::new(role)?;
         let counted = Counted::new(ns.clone());
         let group = Arc::pin_init(
@@ -348,7 +353,7 @@ impl Group {
                 terms,
                 peer_host: SetOnce::new(),
                 flow <- new_spinlock_bh!(
-                    FlowState { flow, peers, shared: KVec::new(), own, long, told: 0, abandoned: Abandoned::default() },
+                    FlowState { flow, peers, shared, own, long, told: 0, abandoned: Abandoned::default() },
                     "smc_flow"
                 ),
                 links <- new_spinlock_bh!(

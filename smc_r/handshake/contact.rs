@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     clock::now,
+    conn::Connection,
     device::Path,
     group::{
         Group,
@@ -222,6 +223,12 @@ impl Handshake {
                 Ok(Some(element)) => draft.element = Some(element),
                 Ok(None) => return None,
                 Err(reason) => return Some(Contact::Refuse(reason)),
+            }
+        }
+        if draft.room.is_none() {
+            match Connection::room() {
+                Ok(room) => draft.room = Some(room),
+                Err(_) => return Some(Contact::Refuse(Diagnosis::MEMORY)),
             }
         }
         let (Some(element), Some(end)) = (&draft.element, link.local()) else {

@@ -31,6 +31,7 @@ use kernel::{
     sync::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc,
+        Completion,
         Mutex, //
     },
 };
@@ -44,12 +45,13 @@ use smc_proto::{
         Rendezvous,
         Server, //
     },
-    timer::{HandshakeTiming, Time},
+    timer::{HandshakeTiming, Millis, Time},
     wire::Diagnosis, //
 };
 
 use crate::{
     clock::{ms_until, now},
+    conn::Room,
     group::{
         ConnToken,
         FirstContact,
@@ -67,6 +69,10 @@ use crate::{
 
 /// Bytes read from TCP at a time.
 const READ_LEN: usize = 256;
+
+/// How long whoever closes a listener waits for the Confirm of a client that may have sent it: long enough for one that
+/// is lost on the way once and sent again, as TCP does after 200 ms where it takes less from one host to the other.
+const LAST_WORD: Millis = 500;
 
 /// A connection on its way.
 #[pin_data]
@@ -90,6 +96,9 @@ pub(crate) struct Handshake {
     /// How the LLC exchange of a first contact ended.
     #[pin]
     link_result: SpinLockBh<Option<LinkResult>>,
+    /// See [`State::last_word`].
+    #[pin]
+    heard_out: Completion,
     #[pin]
     work: DelayedWork<Arc<Handshake>, Run>,
 }
@@ -126,6 +135,9 @@ struct State {
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
     peer: Option<Key>,
+    /// Nobody will ever have the connection, and somebody waits to end it until we know what the peer calls it, but
+    /// no longer than this.
+    last_word: Option<Time>,
 }
 
 impl State {
@@ -152,6 +164,8 @@ struct Draft {
     token: Option<ConnToken>,
     element: Option<OwnElement>,
     ring: Option<PooledRing>,
+    /// Where the connection will be: once the peer uses it, it is too late to be short of memory.
+    room: Option<Room>,
     /// Counts this first contact among those that are under way.
     first_contact: Option<FirstContact>,
     /// The group that wakes us when it has news.
@@ -210,10 +224,12 @@ impl Handshake {
                         cut: None,
                         since: now(),
                         peer: None,
+                        last_word: None,
                     },
                     "smc_handshake_state"
                 ),
                 link_result <- new_spinlock_bh!(None, "smc_link_result"),
+                heard_out <- Completion::new(),
                 work <- new_delayed_work!("smc_handshake"),
             }),
             GFP_KERNEL,
@@ -256,6 +272,36 @@ impl Handshake {
         self.work.cancel_sync();
     }
 
+    /// Server: the listener is closed, and nobody will ever have the connection. A client that may use it already has
+    /// to be told so over the link, which takes its Confirm. [`Handshake::hear_out`] waits for that.
+    pub(crate) fn ask_last_word(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.machine.may_be_in_use() {
+            state.last_word = Some(now().after(LAST_WORD));
+            self.kick();
+        }
+    }
+
+    /// Waits for what [`Handshake::ask_last_word`] has asked for, if it was: [`LAST_WORD`] at most. Sleeps, and takes no
+    /// notice of signals: who closes a listener has been killed, as a rule. No lock may be held.
+    pub(crate) fn hear_out(&self) {
+        let asked = self.state.lock().last_word.is_some();
+        if asked {
+            self.heard_out.wait_for_completion();
+        }
+    }
+
+    /// Until when the Confirm of a client is waited for by who closes the listener. Nobody waits any more once it is here,
+    /// or cannot be expected.
+    fn last_word(&self, state: &State) -> Option<Time> {
+        let until = state.last_word?;
+        if state.machine.may_be_in_use() && now() < until {
+            return Some(until);
+        }
+        self.heard_out.complete_all();
+        None
+    }
+
     /// The state of TCP has changed. The inner socket is locked; softirq.
     pub(crate) fn tcp_changed(self: &Arc<Self>, tcp: &TcpSock) {
         self.told.store(1, Release);
@@ -286,7 +332,8 @@ impl Handshake {
                     .and_then(|machine| machine.next_deadline());
             }
         };
-        if let Some(deadline) = deadline {
+        let last_word = self.last_word(&state);
+        if let Some(deadline) = [deadline, last_word].into_iter().flatten().min() {
             self.work
                 .enqueue_after(self.sk.ns.socket_queue(), self.clone(), ms_until(deadline));
         }
@@ -555,6 +602,11 @@ impl Handshake {
 }
 
 impl Machine {
+    /// See [`Server::may_be_in_use`].
+    fn may_be_in_use(&self) -> bool {
+        matches!(self, Self::Server(server) if server.may_be_in_use())
+    }
+
     fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
         match self {
             Self::Client(client) => Some(&mut **client),

@@ -102,7 +102,7 @@ impl Handshake {
         })
         .ok_or(EPROTO)?;
         core.set_several_links(true);
-        let room = Connection::room()?;
+        let room = draft.room.take().ok_or(ENOTCONN)?;
         // Else it could be written to on no link.
         let address = peer.element.address().ok_or(EPROTO)?;
         let chosen = draft.link.clone().ok_or(ENOTCONN)?;

@@ -665,8 +665,17 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
 pub(super) struct Orphans(Children);
 
 impl Orphans {
-    /// Closes them. Without any socket lock.
+    /// Closes them. Without any socket lock. Sleeps, for a moment of which the clients of those that are in their
+    /// rendezvous decide; see [`Handshake::hear_out`].
     pub(super) fn close(self) {
+        let rendezvous = |child: &SocketRef| child.handshake.lock().clone();
+        // All are asked first: they have the same time.
+        for handshake in self.0.pending.iter().filter_map(rendezvous) {
+            handshake.ask_last_word();
+        }
+        for handshake in self.0.pending.iter().filter_map(rendezvous) {
+            handshake.hear_out();
+        }
         for child in Iterator::chain(self.0.ready.iter(), self.0.pending.iter()) {
             super::close::abandon(child);
         }

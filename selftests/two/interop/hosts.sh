@@ -23,6 +23,7 @@ ids() {
 # A host that can, whatever an earlier case left.
 able() {
 	hears
+	close_by 2>/dev/null || true # where a case has failed
 	ip link set eth1 up
 	[ ! -e /sys/class/net/br0 ] || bridge_off
 	ip route del unreachable $VM_PEER 2>/dev/null || true # that of a case which failed
@@ -58,6 +59,10 @@ one_address() {
 	ip route change 10.77.0.0/24 dev eth0 src $VM_LOCAL
 	ip addr del "$(second)/24" dev eth0
 }
+
+# What this host sends takes its time.
+far_away() { tc qdisc add dev eth0 root netem delay 30ms; }
+close_by() { tc qdisc del dev eth0 root; }
 
 # To the other host through a gateway, which has the Ethernet address of that host.
 by_gateway() {

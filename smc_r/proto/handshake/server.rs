@@ -101,6 +101,18 @@ impl Server {
         }
     }
 
+    /// Whether the client may use the connection already, and we do not know it: in a subsequent contact it does as
+    /// soon as its Confirm is sent (RFC 7609 section 3.5.2.3), and no end of TCP means anything to it from then on.
+    pub fn may_be_in_use(&self) -> bool {
+        matches!(
+            self.state,
+            State::AwaitConfirm {
+                first_contact: false,
+                ..
+            }
+        )
+    }
+
     /// Answers [`Action::Contact`].
     ///
     /// [`Contact::Wait`] keeps the question open, until another answer comes or the wait becomes

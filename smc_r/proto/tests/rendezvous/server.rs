@@ -315,6 +315,19 @@ fn s2_subsequent_contact_is_established() {
     }
 }
 
+// Only a client of a subsequent contact does not wait for us once it has sent its Confirm.
+#[test]
+fn s2_a_connection_may_be_in_use_before_its_confirm_is_here() {
+    assert!(!s1().machine.may_be_in_use());
+    assert!(!choosing().machine.may_be_in_use());
+    assert!(!s2(true).machine.may_be_in_use());
+    assert!(!s3().machine.may_be_in_use());
+    let mut host = s2(false);
+    assert!(host.machine.may_be_in_use());
+    host.message(Message::Confirm(describe(Role::Client, false)));
+    assert!(!host.machine.may_be_in_use());
+}
+
 #[test]
 fn s2_a_subsequent_confirm_may_have_any_mtu_and_link() {
     let mut host = s2(false);
