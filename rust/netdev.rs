@@ -197,13 +197,6 @@ impl NetDevice {
         unsafe { Net::from_ptr(bindings::dev_net(self.as_ptr())) }.try_get()
     }
 
-    /// Its first IPv4 address.
-    pub fn first_ipv4(&self) -> Option<[u8; 4]> {
-        let mut addr = 0_u32;
-        // SAFETY: By the type invariant the device exists; `addr` is valid for writes.
-        unsafe { bindings::dev_first_ipv4(self.as_ptr(), &mut addr) }.then(|| addr.to_ne_bytes())
-    }
-
     /// The first of its IPv4 addresses that will do, with the length of its prefix. Any context.
     pub fn find_ipv4(&self, will_do: impl FnMut([u8; 4], u8) -> bool) -> Option<([u8; 4], u8)> {
         let fill = |skip, addrs: *mut [u8; 4], lens, max| {

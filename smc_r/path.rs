@@ -122,22 +122,35 @@ fn service(tcp: &TcpSocket) -> ib::Service {
     }
 }
 
+/// An address of ours, and the length of the prefix of the subnet that the interface has around it.
+#[derive(Clone, Copy)]
+struct Source {
+    addr: IpAddr,
+    prefix_len: u8,
+}
+
+impl Source {
+    fn on(dev: &NetDev, addr: IpAddr) -> Result<Self, Diagnosis> {
+        let prefix_len = prefix_len(dev, addr).ok_or(Diagnosis::CONFIGURATION)?;
+        Ok(Self { addr, prefix_len })
+    }
+}
+
 /// The port that the connection can use.
 fn find(
     sk: &Sk<SmcSocket>,
     route: &Egress,
-    source: IpAddr,
+    source: Source,
     allowed: Allowed,
 ) -> Result<Path, Diagnosis> {
-    let prefix_len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
     let want = Want {
         pnet: pnet::of_interface(&route.dev),
         gid: Wanted {
             namespace: sk.ns.cookie,
             ifindex: Some(route.ifindex),
             vlan: vlan(&route.dev, MAX_DEPTH),
-            source,
-            prefix_len,
+            source: source.addr,
+            prefix_len: source.prefix_len,
             allowed,
         },
     };
@@ -164,7 +177,7 @@ fn gids_of_v1(sk: &Sk<SmcSocket>) -> Allowed {
 
 /// A port for version 2, of a device that can put a long message into two places.
 fn find_v2(sk: &Sk<SmcSocket>, route: &Egress, source: IpAddr) -> Result<Path, Diagnosis> {
-    let path = find(sk, route, source, Allowed::V2)?;
+    let path = find(sk, route, Source::on(&route.dev, source)?, Allowed::V2)?;
     if !path.device.receives_in_two() {
         return Err(Diagnosis::NO_SMC_R_DEVICE);
     }
@@ -375,11 +388,12 @@ fn offer_v1(
     if !sk.ns.may_speak(VERSION_1) {
         return Err(Diagnosis::NO_SMC_R_DEVICE);
     }
+    let source = Source::on(&route.dev, source)?;
     let path = find(sk, route, source, gids_of_v1(sk))?;
-    let prefixes = match source {
+    let prefixes = match source.addr {
         IpAddr::V4(addr) => {
-            let len = prefix_len(&route.dev, source).ok_or(Diagnosis::CONFIGURATION)?;
-            Prefixes::V4(Ipv4Subnet::of(addr.octets(), len).ok_or(Diagnosis::CONFIGURATION)?)
+            let subnet = Ipv4Subnet::of(addr.octets(), source.prefix_len);
+            Prefixes::V4(subnet.ok_or(Diagnosis::CONFIGURATION)?)
         }
         IpAddr::V6(_) => {
             let mut list = List::new();
@@ -464,10 +478,7 @@ fn match_v1(
     };
     let in_common = in_common.ok_or(Diagnosis::SUBNET_MISMATCH)?;
     // An address that a host has on `lo`, behind a load balancer, is in no subnet of the interface: the port's is then.
-    let source = match prefix_len(dev, source) {
-        Some(_) => source,
-        None => in_common,
-    };
+    let source = Source::on(dev, source).or_else(|_| Source::on(dev, in_common))?;
     let path = find(sk, route, source, gids_of_v1(sk))?;
     Ok(Match {
         peer: (offer.mac, offer.gid),

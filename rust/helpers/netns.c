@@ -162,26 +162,6 @@ __rust_helper unsigned int rust_helper_dev_ipv4(struct net_device *dev, unsigned
 	return n;
 }
 
-/* The first IPv4 address of a device, which may go right away; false if it has none. Any context. */
-__rust_helper bool rust_helper_dev_first_ipv4(struct net_device *dev, __be32 *addr)
-{
-	const struct in_ifaddr *ifa;
-	struct in_device *in;
-	bool found = false;
-
-	rcu_read_lock();
-	in = __in_dev_get_rcu(dev);
-	if (in) {
-		in_dev_for_each_ifa_rcu(ifa, in) {
-			*addr = ifa->ifa_local;
-			found = true;
-			break;
-		}
-	}
-	rcu_read_unlock();
-	return found;
-}
-
 /* The same for IPv6 addresses of 16 bytes that are not link local. */
 __rust_helper unsigned int rust_helper_dev_ipv6(struct net_device *dev, unsigned int skip, u8 *addrs, u8 *lens,
 						unsigned int max)

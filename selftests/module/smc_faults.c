@@ -103,13 +103,21 @@ static long smc_faults_wait(void)
 	return READ_ONCE(value);
 }
 
+/* Is this place in the code of the module that is looked at? */
+static bool is_in_caller(ulong address)
+{
+	struct module *module = READ_ONCE(caller);
+
+	return module && within_module(address, module);
+}
+NOKPROBE_SYMBOL(is_in_caller);
+
 /* Counts a call, or a completion, if it is one of the module's; true if it is to fail. */
 static bool chosen(ulong address)
 {
-	struct module *module = READ_ONCE(caller);
 	ulong count, first = READ_ONCE(number);
 
-	if (!module || !within_module(address, module))
+	if (!is_in_caller(address))
 		return false;
 	count = atomic_long_inc_return(&seen);
 	if (!first || count < first || count - first >= READ_ONCE(times))
@@ -127,10 +135,9 @@ static int at_entry(struct kprobe *probe, struct pt_regs *regs)
 	ulong address = regs_get_kernel_stack_nth(regs, 0);
 
 	if (READ_ONCE(same)) {
-		struct module *module = READ_ONCE(caller);
 		void *other;
 
-		if (!module || !within_module(address, module))
+		if (!is_in_caller(address))
 			return 0;
 		other = cmpxchg(&argument, NULL, first);
 		if (other && other != first)
@@ -319,11 +326,9 @@ static bool watches_mac;
 /* int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask) */
 static int at_modify(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct module *module = READ_ONCE(caller);
 	const struct ib_qp_attr *attr = (void *)regs_get_kernel_argument(regs, 1);
 
-	if (module && within_module(regs_get_kernel_stack_nth(regs, 0), module) &&
-	    regs_get_kernel_argument(regs, 2) & IB_QP_AV)
+	if (is_in_caller(regs_get_kernel_stack_nth(regs, 0)) && regs_get_kernel_argument(regs, 2) & IB_QP_AV)
 		memcpy(mac, attr->ah_attr.roce.dmac, sizeof(mac));
 	return 0;
 }
