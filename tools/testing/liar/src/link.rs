@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const DEPTH: u32 = 128;
 /// Room of a message, those of version 2 included.
 const SLOT: usize = 8192;
+/// Room of a message of version 1 that comes: ours are no longer than 44 bytes, and there may be a thousand links.
+const SLOT_V1: usize = 512;
 /// Slots for messages that are sent.
 const SEND_SLOTS: usize = 64;
 /// Room for data of one write.
@@ -111,7 +113,9 @@ pub(crate) struct Link {
     pub(crate) rmb: Memory,
     outbound: Memory,
     inbound: Memory,
-    data: Memory,
+    /// Of those links alone that have written or read data.
+    data: Option<Memory>,
+    domain: Rc<Domain>,
     gid: [u8; 16],
     /// What it was made with.
     pub(crate) terms: Terms,
@@ -156,6 +160,14 @@ pub(crate) struct Link {
     pub(crate) asked: Vec<Vec<u8>>,
 }
 
+/// Bytes of a place for a message that comes.
+fn slot_len(terms: &Terms) -> usize {
+    match terms.version {
+        1 => SLOT_V1,
+        _ => SLOT,
+    }
+}
+
 impl Link {
     /// A link that is not connected, with an RMB of its own or that of the first one of its group.
     pub(crate) fn new(port: &Rc<Port>, terms: Terms, rmb: Option<&Memory>) -> io::Result<Self> {
@@ -169,11 +181,12 @@ impl Link {
                 None => Memory::new(&domain, rmb_len)?,
             },
             outbound: Memory::new(&domain, SEND_SLOTS * SLOT)?,
-            inbound: Memory::new(&domain, DEPTH as usize * SLOT)?,
-            data: Memory::new(&domain, DATA)?,
+            inbound: Memory::new(&domain, DEPTH as usize * slot_len(&terms))?,
+            data: None,
             gid: port.gid(),
             psn: 0x1000 + u32::from(terms.instance),
             qp,
+            domain,
             terms,
             far: None,
             number: match terms.role {
@@ -207,8 +220,9 @@ impl Link {
     }
 
     fn listen(&self, slot: usize) -> io::Result<()> {
+        let len = slot_len(&self.terms);
         self.qp
-            .receive(RECEIVE | slot as u64, &self.inbound, slot * SLOT, SLOT)
+            .receive(RECEIVE | slot as u64, &self.inbound, slot * len, len)
     }
 
     /// The number of our queue pair.
@@ -261,7 +275,8 @@ impl Link {
                 }
             } else if done.status == 0 {
                 let slot = (done.id & !RECEIVE) as usize;
-                let message = self.inbound.read(slot * SLOT, done.len as usize);
+                let start = slot * slot_len(&self.terms);
+                let message = self.inbound.read(start, done.len as usize);
                 if self.is_deaf {
                     self.places -= 1;
                 } else {
@@ -500,11 +515,19 @@ impl Link {
     /// Posts a write of at most a megabyte, or a read of as much. One at a time.
     pub(crate) fn post_data(&mut self, bytes: &[u8], work: Work) -> Result<u64, String> {
         let len = bytes.len().min(DATA);
-        self.data.write(0, &bytes[..len]);
-        self.qp
-            .send(self.next_send, &self.data, 0, len, work)
+        self.send_data(&bytes[..len], work)
             .map_err(|error| error.to_string())?;
         Ok(self.posted())
+    }
+
+    fn send_data(&mut self, bytes: &[u8], work: Work) -> io::Result<()> {
+        let data = match self.data.take() {
+            Some(data) => data,
+            None => Memory::new(&self.domain, DATA)?,
+        };
+        data.write(0, bytes);
+        let data = self.data.insert(data);
+        self.qp.send(self.next_send, data, 0, bytes.len(), work)
     }
 
     fn posted(&mut self) -> u64 {
