@@ -16,6 +16,7 @@
 
 mod bindings;
 
+pub mod completion;
 pub mod diag;
 pub mod errno;
 pub mod genl;

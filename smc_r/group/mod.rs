@@ -200,6 +200,8 @@ pub(crate) struct Group {
     recheck: Atomic<u32>,
     /// A port of ours was down for a while, or gone.
     disturbed: Atomic<u32>,
+    /// See [`Group::note_no_last_word`].
+    no_last_word: Atomic<u32>,
     /// There may be other ports: the service has to look for one that the group can use.
     look_out: Atomic<u32>,
     /// Connections wait until all that they have posted is known to have arrived.
@@ -380,6 +382,7 @@ impl Group {
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),
                 disturbed: Atomic::new(0),
+                no_last_word: Atomic::new(0),
                 look_out: Atomic::new(0),
                 quiet: Atomic::new(0),
                 asked: Atomic::new(0),
@@ -462,6 +465,17 @@ impl Group {
     /// Whether the first contact was made with this address.
     pub(crate) fn began_with(&self, from: Option<IpAddr>) -> bool {
         self.first_from.as_ref() == from.as_ref()
+    }
+
+    /// A client that may have used its connection already has left us waiting for the Confirm, see
+    /// [`Handshake::hear_out`].
+    pub(crate) fn note_no_last_word(&self) {
+        self.no_last_word.store(1, Relaxed);
+    }
+
+    /// Whether clients can be expected to send the Confirm that whoever closes a listener waits for.
+    pub(crate) fn answers_last(&self) -> bool {
+        self.no_last_word.load(Relaxed) == 0
     }
 
     /// Remembers what the peer says about itself on a first contact of version 2.

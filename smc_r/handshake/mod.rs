@@ -17,6 +17,7 @@ mod outcome;
 use core::ops::ControlFlow;
 
 use kapi::{
+    completion::Completion,
     errno::ECONNABORTED,
     new_delayed_work,
     new_spinlock_bh,
@@ -31,7 +32,6 @@ use kernel::{
     sync::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc,
-        Completion,
         Mutex, //
     },
 };
@@ -70,9 +70,12 @@ use crate::{
 /// Bytes read from TCP at a time.
 const READ_LEN: usize = 256;
 
+/// How often TCP may tell an error during a rendezvous, and go on.
+const MAX_NEWS: u8 = 16;
+
 /// How long whoever closes a listener waits for the Confirm of a client that may have sent it: long enough for one that
 /// is lost on the way once and sent again, as TCP does after 200 ms where it takes less from one host to the other.
-const LAST_WORD: Millis = 500;
+pub(crate) const LAST_WORD: Millis = 500;
 
 /// A connection on its way.
 #[pin_data]
@@ -96,7 +99,7 @@ pub(crate) struct Handshake {
     /// How the LLC exchange of a first contact ended.
     #[pin]
     link_result: SpinLockBh<Option<LinkResult>>,
-    /// See [`State::last_word`].
+    /// What [`Handshake::dismiss`] has asked for is here, or cannot be expected.
     #[pin]
     heard_out: Completion,
     #[pin]
@@ -129,18 +132,26 @@ struct State {
     choosing: bool,
     /// Bytes of the outgoing message that TCP has taken; `None` if there is none.
     outgoing: Option<usize>,
-    /// TCP has told us an error, which it does once.
-    cut: Option<Error>,
+    /// TCP has told us an error, which it does once: its end, or news of the way to the peer, which a program may have asked
+    /// for (`IP_RECVERR`).
+    error: Option<Error>,
+    /// How many there were.
+    errors: u8,
     /// When the rendezvous began.
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
     peer: Option<Key>,
-    /// Nobody will ever have the connection, and somebody waits to end it until we know what the peer calls it, but
-    /// no longer than this.
-    last_word: Option<Time>,
+    /// Nobody will ever have the connection, and somebody waits to end it until we know what the peer calls it.
+    last_word: bool,
 }
 
 impl State {
+    /// Whether the client's Confirm can be waited for by who closes the listener.
+    fn answers_last(&self) -> bool {
+        let group = self.draft.group.as_ref();
+        group.is_some_and(|(group, _)| group.answers_last())
+    }
+
     /// Whether our own port works, and has all the time, if a link group was chosen.
     fn is_sound(&self) -> bool {
         let group = self.draft.group.as_ref();
@@ -221,10 +232,11 @@ impl Handshake {
                         draft: Draft::default(),
                         choosing: false,
                         outgoing: None,
-                        cut: None,
+                        error: None,
+                        errors: 0,
                         since: now(),
                         peer: None,
-                        last_word: None,
+                        last_word: false,
                     },
                     "smc_handshake_state"
                 ),
@@ -257,49 +269,46 @@ impl Handshake {
     /// The program has closed the socket: nothing is installed in it after this. The socket lock
     /// is held; the work item takes none of these.
     pub(crate) fn cancel(self: &Arc<Self>) {
-        let mut state = self.state.lock();
+        self.end(&mut self.state.lock());
+        // Nothing is left that would keep the inner socket, and its port, beyond the outer one.
+        self.work.cancel_sync();
+    }
+
+    /// Goes no further, if nothing is decided yet.
+    fn end(self: &Arc<Self>, state: &mut State) {
         if matches!(state.machine, Machine::Tcp) && !self.claim() {
             // Decided by an event, which may be at it still: with the lock of its socket held.
             self.tcp.locked(|| state.machine = Machine::Over);
         }
         if !matches!(state.machine, Machine::Over) {
-            self.note_impatience(&state);
+            self.note_impatience(state);
             state.machine = Machine::Over;
             self.give_up(&mut state.draft, false);
         }
-        drop(state);
-        // Nothing is left that would keep the inner socket, and its port, beyond the outer one.
-        self.work.cancel_sync();
     }
 
-    /// Server: the listener is closed, and nobody will ever have the connection. A client that may use it already has
-    /// to be told so over the link, which takes its Confirm. [`Handshake::hear_out`] waits for that.
-    pub(crate) fn ask_last_word(self: &Arc<Self>) {
+    /// Server: the listener is closed, and nobody will ever have the connection. Goes no further, unless the client may use
+    /// it already: that one has to be told over the link, which takes its Confirm. True then, and
+    /// [`Handshake::hear_out`] waits for that. Process context.
+    pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        if state.machine.may_be_in_use() {
-            state.last_word = Some(now().after(LAST_WORD));
-            self.kick();
+        state.last_word = state.machine.may_be_in_use() && state.answers_last();
+        if !state.last_word {
+            self.end(&mut state);
         }
+        state.last_word
     }
 
-    /// Waits for what [`Handshake::ask_last_word`] has asked for, if it was: [`LAST_WORD`] at most. Sleeps, and takes no
-    /// notice of signals: who closes a listener has been killed, as a rule. No lock may be held.
-    pub(crate) fn hear_out(&self) {
-        let asked = self.state.lock().last_word.is_some();
-        if asked {
-            self.heard_out.wait_for_completion();
+    /// Waits for what [`Handshake::dismiss`] has asked for, until then at the latest. Sleeps, and takes no notice of
+    /// signals: a program whose listener is closed has been killed, as a rule. No lock may be held.
+    pub(crate) fn hear_out(&self, until: Time) {
+        if self.heard_out.wait(ms_until(until)) {
+            return;
         }
-    }
-
-    /// Until when the Confirm of a client is waited for by who closes the listener. Nobody waits any more once it is here,
-    /// or cannot be expected.
-    fn last_word(&self, state: &State) -> Option<Time> {
-        let until = state.last_word?;
-        if state.machine.may_be_in_use() && now() < until {
-            return Some(until);
+        // Once is enough: whoever ends has other listeners, perhaps.
+        if let Some((group, _)) = &self.state.lock().draft.group {
+            group.note_no_last_word();
         }
-        self.heard_out.complete_all();
-        None
     }
 
     /// The state of TCP has changed. The inner socket is locked; softirq.
@@ -332,8 +341,10 @@ impl Handshake {
                     .and_then(|machine| machine.next_deadline());
             }
         };
-        let last_word = self.last_word(&state);
-        if let Some(deadline) = [deadline, last_word].into_iter().flatten().min() {
+        if state.last_word && !state.machine.may_be_in_use() {
+            self.heard_out.complete();
+        }
+        if let Some(deadline) = deadline {
             self.work
                 .enqueue_after(self.sk.ns.socket_queue(), self.clone(), ms_until(deadline));
         }
@@ -470,7 +481,7 @@ impl Handshake {
             return self.act(state);
         }
         // Last: what has come in time counts, however late we are, and whatever came behind it.
-        let is_cut = self.is_cut(state.cut);
+        let is_cut = self.is_cut(state);
         if let Some(machine) = state.machine.rendezvous() {
             if is_cut {
                 machine.handle_reset();
@@ -505,15 +516,25 @@ impl Handshake {
     }
 
     /// Whether TCP was reset, or failed. What it has received before that stays readable.
-    fn is_cut(&self, cut: Option<Error>) -> bool {
-        cut.is_some() || self.tcp.err() != 0 || self.tcp.state() == tcp_state::CLOSE
+    fn is_cut(&self, state: &State) -> bool {
+        state.errors > MAX_NEWS || self.tcp.state() == tcp_state::CLOSE
+    }
+
+    /// TCP has told an error. Breaks if that is its end.
+    fn note_error(&self, state: &mut State, error: Error) -> ControlFlow<()> {
+        state.error = Some(error);
+        state.errors = state.errors.saturating_add(1);
+        if self.is_cut(state) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
     #[inline(never)]
     fn read(&self, state: &mut State) -> ControlFlow<()> {
         // An error is told once: if the connection goes on as TCP, the program is to get it.
-        if self.is_cut(state.cut) && self.tcp.inq() == 0 {
+        if self.is_cut(state) && self.tcp.inq() == 0 {
             return ControlFlow::Break(());
         }
         let Some(machine) = state.machine.rendezvous() else {
@@ -528,10 +549,7 @@ impl Handshake {
             Ok(0) => machine.handle_eof(),
             Ok(n) => machine.handle_bytes(buffer.get(..n).unwrap_or(&[]), now()),
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),
-            Err(error) => {
-                state.cut = Some(error);
-                return ControlFlow::Break(());
-            }
+            Err(error) => return self.note_error(state, error),
         }
         ControlFlow::Continue(())
     }
@@ -572,6 +590,7 @@ impl Handshake {
 
     /// Sends the outgoing message, or the rest of it. Breaks if TCP takes no more now.
     fn write(&self, state: &mut State) -> ControlFlow<()> {
+        let is_cut = self.is_cut(state);
         let (Some(done), Some(machine)) = (state.outgoing, state.machine.rendezvous()) else {
             return ControlFlow::Continue(());
         };
@@ -580,7 +599,7 @@ impl Handshake {
             state.outgoing = None;
             return ControlFlow::Continue(());
         }
-        if self.is_cut(state.cut) {
+        if is_cut {
             // The peer may have said why before it went.
             state.outgoing = None;
             return ControlFlow::Continue(());
@@ -592,10 +611,8 @@ impl Handshake {
                 return ControlFlow::Break(());
             }
             Err(error) if error == EAGAIN => return ControlFlow::Break(()),
-            Err(error) => {
-                state.outgoing = None;
-                state.cut = Some(error);
-            }
+            Err(error) if self.note_error(state, error).is_break() => state.outgoing = None,
+            Err(_) => return self.write(state),
         }
         ControlFlow::Continue(())
     }

@@ -82,6 +82,8 @@ impl Handshake {
             self.sk.ns.peers.succeeded(peer);
         }
         self.tells_first();
+        // Looked at there.
+        self.gives_back(state);
         conn::install(&self.sk, connection);
         self.finished(true);
     }
@@ -203,7 +205,7 @@ impl Handshake {
     /// connection is over: it was reset after the peer's end of its data.
     fn gives_back(&self, state: &State) {
         let tcp = &self.tcp;
-        if let Some(error) = state.cut {
+        if let Some(error) = state.error {
             tcp.locked(|| {
                 if tcp.err() == 0 && (error != EPIPE || tcp.state() == tcp_state::CLOSE) {
                     tcp.set_err(error);

@@ -23,6 +23,7 @@ use kapi::{
         EINVAL,
         EOPNOTSUPP, //
     },
+    grow::Grow,
     new_delayed_work,
     new_spinlock_bh,
     new_work,
@@ -42,7 +43,13 @@ use smc_proto::wire::Diagnosis;
 use super::{
     falls_back, recv, show_error_once, sk_state, InnerEvents, Phase, SmcSocket, SocketRef,
 };
-use crate::{conn, handshake::Handshake, peers::Key, stats::Side};
+use crate::{
+    clock::now,
+    conn,
+    handshake::{Handshake, LAST_WORD},
+    peers::Key,
+    stats::Side, //
+};
 
 /// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
 /// of clients that say nothing is held in check by this and by the deadline of each.
@@ -665,23 +672,36 @@ pub(super) fn stop(sk: &Sk<SmcSocket>) -> Orphans {
 pub(super) struct Orphans(Children);
 
 impl Orphans {
-    /// Closes them. Without any socket lock. Sleeps, for a moment of which the clients of those that are in their
-    /// rendezvous decide; see [`Handshake::hear_out`].
+    /// Closes them. Without any socket lock. Sleeps, up to [`LAST_WORD`]: clients decide of that, see
+    /// [`Handshake::hear_out`].
     pub(super) fn close(self) {
+        let Children {
+            ready,
+            deferred,
+            mut pending,
+        } = self.0;
         let rendezvous = |child: &SocketRef| child.handshake.lock().clone();
-        // All are asked first: they have the same time.
-        for handshake in self.0.pending.iter().filter_map(rendezvous) {
-            handshake.ask_last_word();
-        }
-        for handshake in self.0.pending.iter().filter_map(rendezvous) {
-            handshake.hear_out();
-        }
-        for child in Iterator::chain(self.0.ready.iter(), self.0.pending.iter()) {
+        // First: who waits for others is not to get any further meanwhile.
+        pending.keep(|child| {
+            let waits = rendezvous(child).is_some_and(|handshake| handshake.dismiss());
+            if !waits {
+                super::close::abandon(child);
+            }
+            waits
+        });
+        let until = now().after(LAST_WORD);
+        for child in ready.iter() {
             super::close::abandon(child);
         }
-        for (child, _) in self.0.deferred.iter() {
+        for (child, _) in deferred.iter() {
             // It and the listener hold each other.
             child.deferred_by.lock().take();
+            super::close::abandon(child);
+        }
+        for child in pending.iter() {
+            if let Some(handshake) = rendezvous(child) {
+                handshake.hear_out(until);
+            }
             super::close::abandon(child);
         }
     }

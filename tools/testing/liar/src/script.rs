@@ -8,6 +8,8 @@ use crate::world::{number, World, SOON};
 use smc_proto::cdc::RawCursor;
 use smc_proto::clc::Message;
 use smc_proto::wire::AlertToken;
+use std::io::ErrorKind;
+use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
 /// What scripts can say.
@@ -53,6 +55,7 @@ that came have to be possible.
   close C, fin C, rst C             orderly, or only TCP
   leave                             DELETE LINK for all links of all groups that work
   sleep MS
+  refused HOST PORT [SECONDS]       nobody listens there any more
   meet FILE SECONDS                 writes that file, and goes on when it is gone";
 
 /// A line of a script.
@@ -210,6 +213,15 @@ fn one(world: &mut World, words: &mut Words) -> Result<(), String> {
             std::fs::write(&file, "").map_err(|error| format!("{file}: {error}"))?;
             world.until(words.seconds(SOON)?, "file is gone", |_| {
                 Ok(!std::path::Path::new(&file).exists())
+            })
+        }
+        "refused" => {
+            let host: IpAddr = words.next()?.parse().map_err(|_| "not an address")?;
+            let port = number(&words.next()?)? as u16;
+            let what = "the connection is refused";
+            world.until(words.seconds(SOON)?, what, |_| {
+                let error = TcpStream::connect((host, port)).err();
+                Ok(error.is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused))
             })
         }
         "link" => link(world, words),

@@ -411,8 +411,15 @@ impl World {
             .ok_or(format!("no connection {name}"))
     }
 
-    /// Lets everything go on that can.
-    pub(crate) fn tick(&mut self) {
+    /// Lets everything go on that can. Gives the time to rest until the next look: longer where there is much to look at, as
+    /// others want the processor, too.
+    pub(crate) fn tick(&mut self) -> Duration {
+        let began = Instant::now();
+        self.look();
+        (3 * began.elapsed()).max(Duration::from_micros(500))
+    }
+
+    fn look(&mut self) {
         for conn in self.conns.values_mut() {
             conn.poll();
         }
@@ -477,14 +484,14 @@ impl World {
     ) -> Result<(), String> {
         let end = Instant::now() + Duration::from_secs_f64(seconds);
         loop {
-            self.tick();
+            let rest = self.tick();
             if test(self)? {
                 return Ok(());
             }
             if Instant::now() >= end {
                 return Err(format!("{what}: not within {seconds} s"));
             }
-            sleep(Duration::from_micros(500));
+            sleep(rest);
         }
     }
 
@@ -492,8 +499,8 @@ impl World {
     pub(crate) fn pause(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            self.tick();
-            sleep(Duration::from_micros(500));
+            let rest = self.tick();
+            sleep(rest);
         }
     }
 
