@@ -2,7 +2,7 @@
 
 //! Something that happens once, for those who wait for it.
 
-use kernel::{prelude::*, types::Opaque};
+use kernel::{prelude::*, time::msecs_to_jiffies, types::Opaque};
 
 use crate::bindings;
 
@@ -37,7 +37,8 @@ impl Completion {
 
     /// Waits for it, `ms` milliseconds at most, whatever signals there are; false if it has not happened. Sleeps.
     pub fn wait(&self, ms: u32) -> bool {
+        let jiffies = msecs_to_jiffies(ms);
         // SAFETY: As above; it cannot go while it is borrowed.
-        unsafe { bindings::completion_wait(self.raw.get(), ms) }
+        unsafe { bindings::wait_for_completion_timeout(self.raw.get(), jiffies) != 0 }
     }
 }

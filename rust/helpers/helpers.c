@@ -36,7 +36,6 @@ static inline size_t kapi_copy_text(char *to, const char *from, size_t most)
 }
 
 #include "bug.c"
-#include "completion.c"
 #ifdef __BINDGEN__
 /* An object of its own. */
 #include "diag.c"
