@@ -35,8 +35,13 @@ impl Completion {
         unsafe { bindings::complete_all(self.raw.get()) }
     }
 
-    /// Waits for it, `ms` milliseconds at most, whatever signals there are; false if it has not happened. Sleeps.
+    /// Waits for it, `ms` milliseconds at most, whatever signals there are; false if it has not happened. Sleeps, but for
+    /// 0 ms.
     pub fn wait(&self, ms: u32) -> bool {
+        if ms == 0 {
+            // SAFETY: As above.
+            return unsafe { bindings::completion_done(self.raw.get()) };
+        }
         let jiffies = msecs_to_jiffies(ms);
         // SAFETY: As above; it cannot go while it is borrowed.
         unsafe { bindings::wait_for_completion_timeout(self.raw.get(), jiffies) != 0 }

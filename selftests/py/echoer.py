@@ -75,7 +75,7 @@ def closing(host, port, ready, how):
         return sock
 
     sock = bound()
-    sock.listen(8)
+    sock.listen(256)
     s.touch(ready)
     s.until(lambda: os.path.exists(f"{ready}.close"), 100, "the file")
     os.unlink(f"{ready}.close")

@@ -375,6 +375,11 @@ def listener_goes(role, host, port, ready, rounds):
             s.touch(f"{ready}.over")
         return
 
+    def end_of(error):
+        # That of Python's limit has no number.
+        s.check(error.errno, "a client waits for ever")
+        return s.name_of(error)
+
     def call():
         got = collections.Counter()
         while not os.path.exists(f"{ready}.over"):
@@ -382,14 +387,12 @@ def listener_goes(role, host, port, ready, rounds):
                 try:
                     sock.connect((host, port))
                 except OSError as error:
-                    got[s.name_of(error)] += 1
+                    got[end_of(error)] += 1
                     continue
                 try:
                     got["connected, then " + repr(sock.recv(1))] += 1
                 except OSError as error:
-                    # That of the limit has no number.
-                    s.check(error.errno, f"a client waits for ever, after {dict(got)}")
-                    got["connected, then " + s.name_of(error)] += 1
+                    got["connected, then " + end_of(error)] += 1
         return got
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:

@@ -103,6 +103,9 @@ use self::{
 /// its connection already, and could not be declined any more.
 const SHARED: usize = 8;
 
+/// For how many milliseconds no client of a group is waited for after one was in vain.
+const NO_LAST_WORD: u64 = 60_000;
+
 /// What the LLC engine and its surroundings need.
 struct FlowState {
     flow: KBox<Flow>,
@@ -200,8 +203,8 @@ pub(crate) struct Group {
     recheck: Atomic<u32>,
     /// A port of ours was down for a while, or gone.
     disturbed: Atomic<u32>,
-    /// See [`Group::note_no_last_word`].
-    no_last_word: Atomic<u32>,
+    /// See [`Group::note_no_last_word`]; milliseconds since boot.
+    no_last_word_until: Atomic<u64>,
     /// There may be other ports: the service has to look for one that the group can use.
     look_out: Atomic<u32>,
     /// Connections wait until all that they have posted is known to have arrived.
@@ -382,7 +385,7 @@ impl Group {
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),
                 disturbed: Atomic::new(0),
-                no_last_word: Atomic::new(0),
+                no_last_word_until: Atomic::new(0),
                 look_out: Atomic::new(0),
                 quiet: Atomic::new(0),
                 asked: Atomic::new(0),
@@ -470,12 +473,14 @@ impl Group {
     /// A client that may have used its connection already has left us waiting for the Confirm, see
     /// [`Handshake::hear_out`].
     pub(crate) fn note_no_last_word(&self) {
-        self.no_last_word.store(1, Relaxed);
+        let until = now_ms().saturating_add(NO_LAST_WORD);
+        self.no_last_word_until.store(until, Relaxed);
     }
 
-    /// Whether clients can be expected to send the Confirm that whoever closes a listener waits for.
+    /// Whether clients can be expected to send the Confirm that whoever closes a listener waits for: none has failed to
+    /// lately.
     pub(crate) fn answers_last(&self) -> bool {
-        self.no_last_word.load(Relaxed) == 0
+        self.no_last_word_until.load(Relaxed) <= now_ms()
     }
 
     /// Remembers what the peer says about itself on a first contact of version 2.

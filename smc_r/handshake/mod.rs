@@ -135,7 +135,7 @@ struct State {
     /// TCP has told us an error, which it does once: its end, or news of the way to the peer, which a program may have asked
     /// for (`IP_RECVERR`).
     error: Option<Error>,
-    /// How many there were.
+    /// How many of these there were.
     errors: u8,
     /// When the rendezvous began.
     since: Time,
@@ -288,19 +288,24 @@ impl Handshake {
     }
 
     /// Server: the listener is closed, and nobody will ever have the connection. Goes no further, unless the client may use
-    /// it already: that one has to be told over the link, which takes its Confirm. True then, and
-    /// [`Handshake::hear_out`] waits for that. Process context.
-    pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
+    /// it already: that one has to be told over the link, once we know what it calls the connection. Process context.
+    pub(crate) fn dismiss(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        state.last_word = state.machine.may_be_in_use() && state.answers_last();
+        let awaits_confirm = state.machine.may_be_in_use() && state.answers_last();
+        // Or its link is up, and the work item is about to learn that.
+        state.last_word = awaits_confirm || self.link_result.lock().is_some();
         if !state.last_word {
             self.end(&mut state);
         }
-        state.last_word
     }
 
-    /// Waits for what [`Handshake::dismiss`] has asked for, until then at the latest. Sleeps, and takes no notice of
-    /// signals: a program whose listener is closed has been killed, as a rule. No lock may be held.
+    /// Whether [`Handshake::dismiss`] has left something to be waited for.
+    pub(crate) fn is_to_be_heard_out(&self) -> bool {
+        self.state.lock().last_word
+    }
+
+    /// Waits for that, until then at the latest. Sleeps, and takes no notice of signals: a program whose listener is closed
+    /// has been killed, as a rule. No lock may be held.
     pub(crate) fn hear_out(&self, until: Time) {
         if self.heard_out.wait(ms_until(until)) {
             return;
@@ -481,7 +486,7 @@ impl Handshake {
             return self.act(state);
         }
         // Last: what has come in time counts, however late we are, and whatever came behind it.
-        let is_cut = self.is_cut(state);
+        let is_cut = self.is_cut();
         if let Some(machine) = state.machine.rendezvous() {
             if is_cut {
                 machine.handle_reset();
@@ -516,15 +521,18 @@ impl Handshake {
     }
 
     /// Whether TCP was reset, or failed. What it has received before that stays readable.
-    fn is_cut(&self, state: &State) -> bool {
-        state.errors > MAX_NEWS || self.tcp.state() == tcp_state::CLOSE
+    fn is_cut(&self) -> bool {
+        self.tcp.state() == tcp_state::CLOSE
     }
 
     /// TCP has told an error. Breaks if that is its end.
     fn note_error(&self, state: &mut State, error: Error) -> ControlFlow<()> {
         state.error = Some(error);
         state.errors = state.errors.saturating_add(1);
-        if self.is_cut(state) {
+        if state.errors > MAX_NEWS {
+            self.tcp.abort(error);
+        }
+        if self.is_cut() {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
@@ -534,7 +542,7 @@ impl Handshake {
     #[inline(never)]
     fn read(&self, state: &mut State) -> ControlFlow<()> {
         // An error is told once: if the connection goes on as TCP, the program is to get it.
-        if self.is_cut(state) && self.tcp.inq() == 0 {
+        if self.is_cut() && self.tcp.inq() == 0 {
             return ControlFlow::Break(());
         }
         let Some(machine) = state.machine.rendezvous() else {
@@ -590,29 +598,24 @@ impl Handshake {
 
     /// Sends the outgoing message, or the rest of it. Breaks if TCP takes no more now.
     fn write(&self, state: &mut State) -> ControlFlow<()> {
-        let is_cut = self.is_cut(state);
-        let (Some(done), Some(machine)) = (state.outgoing, state.machine.rendezvous()) else {
-            return ControlFlow::Continue(());
-        };
-        let rest = machine.outgoing().get(done..).unwrap_or(&[]);
-        if rest.is_empty() {
-            state.outgoing = None;
-            return ControlFlow::Continue(());
-        }
-        if is_cut {
+        while let (Some(done), Some(machine)) = (state.outgoing, state.machine.rendezvous()) {
+            let rest = machine.outgoing().get(done..).unwrap_or(&[]);
             // The peer may have said why before it went.
-            state.outgoing = None;
-            return ControlFlow::Continue(());
-        }
-        match self.tcp.send(rest) {
-            Ok(n) if n == rest.len() => state.outgoing = None,
-            Ok(n) => {
-                state.outgoing = Some(done.saturating_add(n));
-                return ControlFlow::Break(());
+            if rest.is_empty() || self.is_cut() {
+                state.outgoing = None;
+                break;
             }
-            Err(error) if error == EAGAIN => return ControlFlow::Break(()),
-            Err(error) if self.note_error(state, error).is_break() => state.outgoing = None,
-            Err(_) => return self.write(state),
+            match self.tcp.send(rest) {
+                Ok(n) if n == rest.len() => state.outgoing = None,
+                Ok(n) => {
+                    state.outgoing = Some(done.saturating_add(n));
+                    return ControlFlow::Break(());
+                }
+                Err(error) if error == EAGAIN => return ControlFlow::Break(()),
+                Err(error) => {
+                    let _ = self.note_error(state, error);
+                }
+            }
         }
         ControlFlow::Continue(())
     }

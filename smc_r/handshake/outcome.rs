@@ -9,7 +9,6 @@ use kapi::{
         ECONNABORTED,
         ECONNRESET,
         ENOTCONN,
-        EPIPE,
         EPROTO, //
     },
     sock::state as tcp_state,
@@ -82,8 +81,7 @@ impl Handshake {
             self.sk.ns.peers.succeeded(peer);
         }
         self.tells_first();
-        // Looked at there.
-        self.gives_back(state);
+        self.settle_errors(state);
         conn::install(&self.sk, connection);
         self.finished(true);
     }
@@ -187,7 +185,7 @@ impl Handshake {
         self.tcp.locked(|| self.tcp.inherit_marks(sk));
         self.tells_first();
         // Before the program's calls get to TCP.
-        self.gives_back(state);
+        self.settle_errors(state);
         sk.set_state(sk_state::ACTIVE);
         sk.set_phase(Phase::Fallback);
         // What came before that was told to the rendezvous.
@@ -201,17 +199,17 @@ impl Handshake {
         self.finished(true);
     }
 
-    /// An error that TCP has told us is for the program: TCP tells it again. That nothing can be sent is one only where the
-    /// connection is over: it was reset after the peer's end of its data.
-    fn gives_back(&self, state: &State) {
+    /// The error that has ended TCP is for the program: if we were told it, TCP tells it again. News of the way are not, as
+    /// little as those that come while TCP itself connects: who asks how `connect` went would take them for an answer.
+    fn settle_errors(&self, state: &State) {
         let tcp = &self.tcp;
-        if let Some(error) = state.error {
-            tcp.locked(|| {
-                if tcp.err() == 0 && (error != EPIPE || tcp.state() == tcp_state::CLOSE) {
-                    tcp.set_err(error);
-                }
-            });
-        }
+        tcp.locked(|| match (tcp.state(), state.error) {
+            (tcp_state::CLOSE, Some(error)) if tcp.err() == 0 => tcp.set_err(error),
+            (tcp_state::CLOSE, _) => {}
+            _ => {
+                let _ = tcp.take_err();
+            }
+        });
     }
 
     /// Client: whoever finds the socket connected, and asks how the attempt has ended, is to be told that it is so.

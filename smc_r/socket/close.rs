@@ -2,7 +2,7 @@
 
 //! `shutdown(2)` and `close(2)`.
 //!
-//! Closing returns at once unless `SO_LINGER` says otherwise; that of a listener waits a moment for clients which may use
+//! Closing returns at once unless `SO_LINGER` says otherwise; the end of a listener waits a moment for clients which may use
 //! their connections already, and could not be told of the end. What is still to be sent is sent in
 //! the background, bounded in time by the connection's timers; the connection keeps the socket
 //! object alive until then.

@@ -416,7 +416,7 @@ impl World {
     pub(crate) fn tick(&mut self) -> Duration {
         let began = Instant::now();
         self.look();
-        (3 * began.elapsed()).max(Duration::from_micros(500))
+        (3 * began.elapsed()).clamp(Duration::from_micros(500), Duration::from_millis(20))
     }
 
     fn look(&mut self) {
