@@ -44,6 +44,14 @@ impl Handshake {
     /// Finds or makes the link group, and everything else that the CLC message names, unless
     /// somebody else has to do something first.
     pub(super) fn contact(self: &Arc<Self>, state: &mut State) {
+        // Its listener is closed, which is about to end this, too: it gets no link group any more.
+        if self
+            .listener
+            .as_ref()
+            .is_some_and(|listener| listener.owner().is_none())
+        {
+            return;
+        }
         let answer = match &state.machine {
             Machine::Client(client) => match client.offer().copied() {
                 Some(offer) => self.choose_client(&mut state.draft, &offer),

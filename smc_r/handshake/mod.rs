@@ -146,6 +146,13 @@ struct State {
 }
 
 impl State {
+    /// Whether the peer may use the connection already, though it is not decided here.
+    fn may_be_in_use(&self) -> bool {
+        // A first contact whose link is up: the work item is about to learn that.
+        let is_up = matches!(&self.draft.group, Some((group, true)) if group.is_usable());
+        is_up || self.machine.may_be_in_use()
+    }
+
     /// Whether the client's Confirm can be waited for by who closes the listener.
     fn answers_last(&self) -> bool {
         let group = self.draft.group.as_ref();
@@ -288,31 +295,28 @@ impl Handshake {
     }
 
     /// Server: the listener is closed, and nobody will ever have the connection. Goes no further, unless the client may use
-    /// it already: that one has to be told over the link, once we know what it calls the connection. Process context.
-    pub(crate) fn dismiss(self: &Arc<Self>) {
+    /// it already: that one has to be told over the link, once we know what it calls the connection. True then, and
+    /// [`Handshake::hear_out`] waits for that. Process context.
+    pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        let awaits_confirm = state.machine.may_be_in_use() && state.answers_last();
-        // Or its link is up, and the work item is about to learn that.
-        state.last_word = awaits_confirm || self.link_result.lock().is_some();
+        state.last_word = state.may_be_in_use() && state.answers_last();
         if !state.last_word {
             self.end(&mut state);
         }
+        state.last_word
     }
 
-    /// Whether [`Handshake::dismiss`] has left something to be waited for.
-    pub(crate) fn is_to_be_heard_out(&self) -> bool {
-        self.state.lock().last_word
-    }
-
-    /// Waits for that, until then at the latest. Sleeps, and takes no notice of signals: a program whose listener is closed
-    /// has been killed, as a rule. No lock may be held.
+    /// Waits for what [`Handshake::dismiss`] has asked for, until then at the latest. Sleeps, and takes no notice of signals:
+    /// a program whose listener is closed has been killed, as a rule. No lock may be held.
     pub(crate) fn hear_out(&self, until: Time) {
         if self.heard_out.wait(ms_until(until)) {
             return;
         }
+        let state = self.state.lock();
         // Once is enough: whoever ends has other listeners, perhaps.
-        if let Some((group, _)) = &self.state.lock().draft.group {
-            group.note_no_last_word();
+        match &state.draft.group {
+            Some((group, _)) if state.machine.may_be_in_use() => group.note_no_last_word(),
+            _ => {}
         }
     }
 
@@ -346,7 +350,7 @@ impl Handshake {
                     .and_then(|machine| machine.next_deadline());
             }
         };
-        if state.last_word && !state.machine.may_be_in_use() {
+        if state.last_word && !state.may_be_in_use() {
             self.heard_out.complete();
         }
         if let Some(deadline) = deadline {
@@ -541,7 +545,7 @@ impl Handshake {
     /// Reads what has come, if the machine wants any. Breaks if there is nothing.
     #[inline(never)]
     fn read(&self, state: &mut State) -> ControlFlow<()> {
-        // An error is told once: if the connection goes on as TCP, the program is to get it.
+        // What ended TCP is told once: if the connection goes on as TCP, the program is to get it.
         if self.is_cut() && self.tcp.inq() == 0 {
             return ControlFlow::Break(());
         }

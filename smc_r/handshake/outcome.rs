@@ -203,11 +203,11 @@ impl Handshake {
     /// little as those that come while TCP itself connects: who asks how `connect` went would take them for an answer.
     fn settle_errors(&self, state: &State) {
         let tcp = &self.tcp;
-        tcp.locked(|| match (tcp.state(), state.error) {
-            (tcp_state::CLOSE, Some(error)) if tcp.err() == 0 => tcp.set_err(error),
-            (tcp_state::CLOSE, _) => {}
-            _ => {
+        tcp.locked(|| {
+            if tcp.state() != tcp_state::CLOSE {
                 let _ = tcp.take_err();
+            } else if let (0, Some(error)) = (tcp.err(), state.error) {
+                tcp.set_err(error);
             }
         });
     }

@@ -681,12 +681,8 @@ impl Orphans {
             mut pending,
         } = self.0;
         let rendezvous = |child: &SocketRef| child.handshake.lock().clone();
-        // First all, and from the end: who waits for an earlier one is not to get any further when that goes.
-        for handshake in pending.iter().rev().filter_map(rendezvous) {
-            handshake.dismiss();
-        }
         pending.keep(|child| {
-            let waits = rendezvous(child).is_some_and(|handshake| handshake.is_to_be_heard_out());
+            let waits = rendezvous(child).is_some_and(|handshake| handshake.dismiss());
             if !waits {
                 super::close::abandon(child);
             }
