@@ -74,8 +74,8 @@ const READ_LEN: usize = 256;
 const MAX_NEWS: u8 = 16;
 
 /// How long whoever closes a listener waits for the Confirm of a client that may have sent it: long enough for one that
-/// is lost on the way once and sent again, as TCP does after 200 ms where it takes less from one host to the other.
-pub(crate) const LAST_WORD: Millis = 500;
+/// is lost on the way more than once and sent again, or a host that has much to do.
+pub(crate) const LAST_WORD: Millis = 2_000;
 
 /// A connection on its way.
 #[pin_data]
