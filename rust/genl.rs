@@ -6,6 +6,7 @@
 
 use crate::bindings;
 use crate::errno::EOPNOTSUPP;
+use crate::gate::Gate;
 use crate::grow::Grow;
 use crate::net::Net;
 pub use crate::netlink::{
@@ -16,6 +17,7 @@ pub use crate::netlink::{
     Kind,
     Writer, //
 };
+use crate::new_gate;
 use core::marker::PhantomData;
 use core::ptr::{
     self,
@@ -26,10 +28,6 @@ use kernel::error::{
     to_result, //
 };
 use kernel::prelude::*;
-use kernel::sync::{
-    new_mutex,
-    Mutex, //
-};
 use kernel::types::Opaque;
 
 /// An attribute of a request.
@@ -562,9 +560,9 @@ struct Tables {
     family: Opaque<bindings::genl_family>,
     ops: KVec<bindings::genl_ops>,
     groups: KVec<bindings::genl_multicast_group>,
-    /// Held while a message is sent, so that none goes to groups that are somebody else's by then.
+    /// Open while it is registered, so that no message goes to groups that are somebody else's by then.
     #[pin]
-    registered: Mutex<bool>,
+    gate: Gate,
 }
 
 // SAFETY: Unregistering is possible on any thread.
@@ -655,7 +653,7 @@ impl<F: Family> Registration<F> {
                 family: Opaque::new(family),
                 ops: ops,
                 groups: groups,
-                registered <- new_mutex!(true, "genl_registered"),
+                gate <- new_gate!("genl_registered"),
             }),
             GFP_KERNEL,
         )?;
@@ -671,9 +669,8 @@ impl<F: Family> Registration<F> {
     /// called by a module's exit, where the registration has other owners: nothing else keeps a
     /// command from running longer than the module is there. Not by a command.
     pub fn unregister(&self) {
-        // Not held while waiting: a command may send something.
-        let was_registered = core::mem::take(&mut *self.tables.registered.lock());
-        if was_registered {
+        // Not held while waiting for commands: one may send something.
+        if self.tables.gate.close() {
             // SAFETY: Registered in `new`, and unregistered once.
             unsafe { bindings::genl_unregister_family(self.tables.family.get()) };
         }
@@ -685,8 +682,18 @@ impl<F: Family> Registration<F> {
         unsafe { bindings::genl_listeners(self.tables.family.get(), group) }
     }
 
+    /// Tells the members of a group in a namespace that they have missed something: their next read is `ENOBUFS`. May
+    /// sleep, and does nothing after [`Registration::unregister`].
+    pub fn overrun(&self, net: &Net, group: u32) {
+        let Some(_inside) = self.tables.gate.enter() else {
+            return;
+        };
+        // SAFETY: The family is registered while the gate is open, and the namespace exists.
+        unsafe { bindings::genl_overrun(self.tables.family.get(), net.as_ptr(), group) }
+    }
+
     /// Sends a message of a namespace to the members of a group. `ESRCH` if there are none, or
-    /// after [`Registration::unregister`].
+    /// after [`Registration::unregister`]. Sleeps, and runs what filters the members have, in any namespace.
     pub fn multicast(
         &self,
         net: &Net,
@@ -695,10 +702,7 @@ impl<F: Family> Registration<F> {
         cmd: u8,
         f: impl FnOnce(&mut Writer<'_>) -> Result,
     ) -> Result {
-        let registered = self.tables.registered.lock();
-        if !*registered {
-            return Err(ESRCH);
-        }
+        let _inside = self.tables.gate.enter().ok_or(ESRCH)?;
         let family = self.tables.family.get();
         let mut message = Message::new()?;
         message.write(family, 0, 0, 0, cmd, f)?;
@@ -708,7 +712,7 @@ impl<F: Family> Registration<F> {
             Audience::NotOf(other) => (ptr::null(), other.as_ptr().cast_const()),
             Audience::Own => (net.cast_const(), ptr::null()),
         };
-        // SAFETY: The family is registered, the namespaces exist; the message is consumed.
+        // SAFETY: The family is registered while the gate is open, the namespaces exist; the message is consumed.
         to_result(unsafe {
             bindings::genl_multicast(
                 family,

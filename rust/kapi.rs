@@ -19,6 +19,7 @@ mod bindings;
 pub mod completion;
 pub mod diag;
 pub mod errno;
+pub mod gate;
 pub mod genl;
 pub mod grow;
 pub mod handle;

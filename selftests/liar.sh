@@ -88,19 +88,26 @@ faults() {
 # By how much each counter had grown in the end.
 grown() { awk 'NR == FNR { old[$1] = $2; next } { print $1, $2 - old[$1] }' "$TMP/faults" "$TMP/faults.end"; }
 
-# finish NAME=COUNT...: the other transfer was not disturbed, what the liar had is gone, and these counters
-# have grown by as much (COUNT+: or more), the others not at all.
-finish() {
-	local name want got rounds calm usual worst late longs calm_long usual_long
-	local -A by
-	rm -f "$TMP/going"
+# undisturbed TIMES: what the transfer next to it says of the time since it was told to go on: no round waited for the
+# liar, and a usual one took no more than so many times as long as before.
+undisturbed() {
+	local rounds calm usual worst late longs calm_long usual_long
 	read -r _ rounds calm usual worst late longs calm_long usual_long < <(beside tell told)
 	note "next to it: $rounds rounds of $usual ms ($calm ms without it), the longest took $worst ms, a sleep of 20 ms $late more"
 	note "next to it: $longs long rounds of $usual_long ms ($calm_long ms without it)"
 	at_least "rounds next to it" $LEAST_ROUNDS $rounds
 	at_most "ms of a round" $((PATIENCE + 3 * late)) $worst
-	not_slower "rounds" $SLOWER $calm $usual
-	[ $longs -lt $LEAST_LONG ] || not_slower "long rounds" $SLOWER $calm_long $usual_long
+	not_slower "rounds" $1 $calm $usual
+	[ $longs -lt $LEAST_LONG ] || not_slower "long rounds" $1 $calm_long $usual_long
+}
+
+# finish NAME=COUNT...: the other transfer was not disturbed, what the liar had is gone, and these counters
+# have grown by as much (COUNT+: or more), the others not at all.
+finish() {
+	local name want got usual calm usual_long calm_long
+	local -A by
+	rm -f "$TMP/going"
+	undisturbed $SLOWER
 	# The group of the transfer next to it stays.
 	until_equal 30 "queue pairs of A" ${#CARDS[@]} qps "${CARDS[@]}"
 	until_equal 20 "connections of A" 1 counter "$A" conns

@@ -4,20 +4,29 @@
 //! [`crate::netlink::own`].
 //!
 //! An event goes to the listeners of its namespace, and to those of the initial one; to each of them
-//! once, whatever else it listens to. All functions here are for process context, unless they say
-//! otherwise; without a listener they do next to nothing.
+//! once, whatever else it listens to. Without a listener nothing is done.
+//!
+//! To send takes as long as listeners like, in whatever namespace they are: there may be any number, and each may have a
+//! filter that is run for each message. So what happens is only noted where it happens, and a work item of the namespace
+//! tells it, on a queue of its own. Where more happens than can be told, the listeners learn that something is missing.
 
 use core::net::IpAddr;
 
 use kapi::{
     genl::{Audience, Registration, Writer},
+    grow::Grow,
     net::Net,
-    trace, //
+    new_spinlock_bh,
+    new_work,
+    spinlock_bh::SpinLockBh,
+    trace,
+    workqueue::{Handler, Work}, //
 };
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 use smc_proto::wire::{Diagnosis, LinkNum};
 
 use crate::{
+    device::DeviceName,
     group::Group,
     link::Link,
     netlink::own::{attr, command, put_address, side_number, OwnFamily, EVENTS},
@@ -28,105 +37,277 @@ use crate::{
 /// How events get out.
 pub(crate) type Outlet = Registration<OwnFamily>;
 
+/// Most events of a namespace that wait to be told.
+const MAX_UNTOLD: usize = 256;
+
+/// So many are told before those of other namespaces have their turn.
+const TURN: usize = 16;
+
+/// Most processors that listeners can keep busy with their filters.
+pub(crate) const TELLERS: u32 = 4;
+
 /// A link that carried data (`enum smc_link_state`, as tools show it).
 const ACTIVE: i32 = 3;
 
-/// A first link is up, and the group can be used.
+/// What has happened.
+#[derive(Clone, Copy)]
+enum Event {
+    /// A link group can be used, or is no more.
+    Group { added: bool, group: GroupId },
+    /// A link is up, or down.
+    Link {
+        up: bool,
+        group: GroupId,
+        number: LinkNum,
+        device: DeviceName,
+        port: u8,
+    },
+    /// A connection is plain TCP.
+    Fallback {
+        side: Side,
+        reason: Diagnosis,
+        peer_reason: Option<Diagnosis>,
+        peer: Option<(IpAddr, u16)>,
+    },
+}
+
+/// A link group, as listeners know it.
+#[derive(Clone, Copy)]
+struct GroupId {
+    id: u32,
+    side: Side,
+}
+
+/// What has happened in a namespace and is still to be told.
+#[pin_data]
+pub(crate) struct Untold {
+    #[pin]
+    list: SpinLockBh<List>,
+    #[pin]
+    teller: Work<Arc<Netns>, Teller>,
+}
+
+/// The events in their order, [`MAX_UNTOLD`] at most.
+struct List {
+    events: KVec<Event>,
+    /// Some are missing behind these.
+    lost: bool,
+}
+
+/// Tells listeners.
+pub(crate) struct Teller;
+
+impl Handler<Arc<Netns>> for Teller {
+    fn run(ns: Arc<Netns>) {
+        tell(&ns);
+    }
+}
+
+impl Untold {
+    /// Nothing has happened.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            list <- new_spinlock_bh!(
+                List {
+                    events: KVec::new(),
+                    lost: false
+                },
+                "smc_events"
+            ),
+            teller <- new_work!("smc_tell"),
+        })
+    }
+
+    /// Takes what comes next, and whether something is missing behind that.
+    fn next(&self) -> ([Option<Event>; TURN], bool) {
+        let mut list = self.list.lock();
+        let mut turn = [None; TURN];
+        for (to, event) in turn.iter_mut().zip(list.events.iter()) {
+            *to = Some(*event);
+        }
+        let mut place = 0_usize;
+        list.events.keep(|_| {
+            place = place.saturating_add(1);
+            place > TURN
+        });
+        let lost = list.events.is_empty() && core::mem::take(&mut list.lost);
+        if list.events.is_empty() {
+            list.events = KVec::new();
+        }
+        (turn, lost)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.lock().events.is_empty()
+    }
+}
+
+/// A first link is up, and the group can be used. Any context.
 pub(crate) fn group_added(group: &Group) {
-    send(&group.ns, None, command::GROUP_ADDED, |message| {
-        put_group(message, group)
-    });
+    note_group(group, true);
 }
 
-/// A group is no more.
+/// A group is no more. Any context.
 pub(crate) fn group_removed(group: &Group) {
-    send(&group.ns, None, command::GROUP_REMOVED, |message| {
-        put_group(message, group)
-    });
+    note_group(group, false);
 }
 
-/// A link is up.
+/// A link is up. Process context.
 pub(crate) fn link_up(group: &Group, link: &Link, number: LinkNum) {
-    send(&group.ns, None, command::LINK_UP, |message| {
-        put_link(message, group, link, number)
-    });
+    note_link(group, link, number, true);
 }
 
-/// A link is down.
+/// A link is down. Process context.
 pub(crate) fn link_down(group: &Group, link: &Link, number: LinkNum) {
     trace::link_down(link, group, group.ns.cookie, ACTIVE, || {
         link.path.device.name().padded()
     });
-    send(&group.ns, None, command::LINK_DOWN, |message| {
-        put_link(message, group, link, number)
-    });
+    note_link(group, link, number, false);
 }
 
-/// Whether anybody listens. Any context.
-pub(crate) fn wanted(ns: &Netns) -> bool {
-    ns.shared.outlet.has_listeners(EVENTS)
-}
-
-/// A connection became plain TCP.
+/// A connection became plain TCP. Any context up to softirq.
 pub(crate) fn fallback(
-    ns: &Netns,
-    net: &Net,
+    ns: &Arc<Netns>,
     side: Side,
     reason: Diagnosis,
     peer_reason: Option<Diagnosis>,
     peer: Option<(IpAddr, u16)>,
 ) {
-    send(ns, Some(net), command::FALLBACK, |message| {
-        message.u8(attr::SIDE, side_number(Some(side)))?;
-        message.u32(attr::REASON, reason.0)?;
-        if let Some(reason) = peer_reason {
-            message.u32(attr::PEER_REASON, reason.0)?;
-        }
-        if let Some((addr, port)) = peer {
-            put_address(message, attr::ADDRESS, addr)?;
-            message.u16(attr::PORT_FIRST, port)?;
-        }
-        Ok(())
+    note(ns, || Event::Fallback {
+        side,
+        reason,
+        peer_reason,
+        peer,
     });
 }
 
-fn put_group(message: &mut Writer<'_>, group: &Group) -> Result {
-    message.u32(attr::GROUP, group.id)?;
-    message.u8(attr::SIDE, side_number(Some(group.role.into())))
+fn id_of(group: &Group) -> GroupId {
+    GroupId {
+        id: group.id,
+        side: group.role.into(),
+    }
 }
 
-fn put_link(message: &mut Writer<'_>, group: &Group, link: &Link, number: LinkNum) -> Result {
-    put_group(message, group)?;
-    message.u8(attr::LINK, number.get())?;
-    message.str(attr::DEVICE, &link.path.device.name())?;
-    message.u8(attr::DEVICE_PORT, link.path.port)
+fn note_group(group: &Group, added: bool) {
+    note(&group.ns, || Event::Group {
+        added,
+        group: id_of(group),
+    });
 }
 
-/// `net`: the namespace, where it is at hand.
-fn send(ns: &Netns, net: Option<&Net>, cmd: u8, fill: impl Fn(&mut Writer<'_>) -> Result) {
-    if !wanted(ns) {
+fn note_link(group: &Group, link: &Link, number: LinkNum, up: bool) {
+    note(&group.ns, || Event::Link {
+        up,
+        group: id_of(group),
+        number,
+        device: link.path.device.name(),
+        port: link.path.port,
+    });
+}
+
+/// Has an event told, if anybody listens.
+fn note(ns: &Arc<Netns>, event: impl FnOnce() -> Event) {
+    if !ns.shared.outlet.has_listeners(EVENTS) {
         return;
     }
-    let outlet = &ns.shared.outlet;
-    let tell = |net: &Net, audience: Audience<'_>| {
-        // A listener that is slow, or short of memory, misses it.
-        let _ = outlet.multicast(net, audience, EVENTS, cmd, |message| {
-            message.u64(attr::NET_COOKIE, ns.cookie)?;
-            fill(message)
-        });
-    };
-    let found = match net {
-        Some(_) => None,
-        None => Net::by_id(ns.cookie),
-    };
-    let initial = Net::init();
-    match net.or(found.as_deref()) {
-        Some(own) if own == initial => tell(initial, Audience::All),
-        own => {
-            if let Some(own) = own {
-                tell(own, Audience::NotOf(initial));
-            }
-            tell(initial, Audience::Own);
+    let event = event();
+    {
+        let mut list = ns.untold.list.lock();
+        if list.lost
+            || list.events.len() >= MAX_UNTOLD
+            || list.events.append(event, GFP_ATOMIC).is_err()
+        {
+            list.lost = true;
         }
+    }
+    ns.untold.teller.enqueue(&ns.shared.event_queue, ns.clone());
+}
+
+/// Tells what comes next. Work item.
+fn tell(ns: &Arc<Netns>) {
+    let (turn, lost) = ns.untold.next();
+    let (outlet, initial) = (&ns.shared.outlet, Net::init());
+    let found = Net::by_id(ns.cookie);
+    // One that is about to go has no listeners any more.
+    let own = found.as_deref();
+    for event in turn.iter().flatten() {
+        // A listener that is slow, or short of memory, misses it.
+        let send = |net, audience| {
+            let _ = outlet.multicast(net, audience, EVENTS, event.command(), |message| {
+                message.u64(attr::NET_COOKIE, ns.cookie)?;
+                event.put(message)
+            });
+        };
+        match own {
+            Some(own) if own == initial => send(initial, Audience::All),
+            own => {
+                if let Some(own) = own {
+                    send(own, Audience::NotOf(initial));
+                }
+                send(initial, Audience::Own);
+            }
+        }
+    }
+    if lost {
+        outlet.overrun(initial, EVENTS);
+        own.filter(|own| *own != initial)
+            .inspect(|own| outlet.overrun(own, EVENTS));
+    }
+    if !ns.untold.is_empty() {
+        ns.untold.teller.enqueue(&ns.shared.event_queue, ns.clone());
+    }
+}
+
+impl Event {
+    fn command(&self) -> u8 {
+        match self {
+            Self::Group { added: true, .. } => command::GROUP_ADDED,
+            Self::Group { added: false, .. } => command::GROUP_REMOVED,
+            Self::Link { up: true, .. } => command::LINK_UP,
+            Self::Link { up: false, .. } => command::LINK_DOWN,
+            Self::Fallback { .. } => command::FALLBACK,
+        }
+    }
+
+    fn put(&self, message: &mut Writer<'_>) -> Result {
+        match *self {
+            Self::Group { group, .. } => group.put(message),
+            Self::Link {
+                group,
+                number,
+                device,
+                port,
+                ..
+            } => {
+                group.put(message)?;
+                message.u8(attr::LINK, number.get())?;
+                message.str(attr::DEVICE, &device)?;
+                message.u8(attr::DEVICE_PORT, port)
+            }
+            Self::Fallback {
+                side,
+                reason,
+                peer_reason,
+                peer,
+            } => {
+                message.u8(attr::SIDE, side_number(Some(side)))?;
+                message.u32(attr::REASON, reason.0)?;
+                if let Some(reason) = peer_reason {
+                    message.u32(attr::PEER_REASON, reason.0)?;
+                }
+                if let Some((addr, port)) = peer {
+                    put_address(message, attr::ADDRESS, addr)?;
+                    message.u16(attr::PORT_FIRST, port)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl GroupId {
+    fn put(&self, message: &mut Writer<'_>) -> Result {
+        message.u32(attr::GROUP, self.id)?;
+        message.u8(attr::SIDE, side_number(Some(self.side)))
     }
 }

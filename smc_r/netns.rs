@@ -193,6 +193,9 @@ pub(crate) struct Netns {
     /// Has idle ones given back.
     #[pin]
     pub(crate) trim: Work<Arc<Netns>, Trim>,
+    /// What listeners are still to be told.
+    #[pin]
+    pub(crate) untold: events::Untold,
 }
 
 impl PerNet for Netns {
@@ -223,6 +226,7 @@ impl PerNet for Netns {
                 groups: Atomic::new(0),
                 memory: Budget::new()?,
                 trim <- new_work!("smc_trim_netns"),
+                untold <- events::Untold::new(),
             }),
             GFP_KERNEL,
         )
@@ -388,11 +392,9 @@ impl Netns {
         )
     }
 
-    /// A connection became plain TCP in `net`, whose state this is; `peer` if it had one by then.
-    /// Process context.
+    /// A connection became plain TCP; `peer` if it had one by then. Any context up to softirq.
     pub(crate) fn fell_back(
-        &self,
-        net: &Net,
+        self: &Arc<Self>,
         side: Side,
         reason: Diagnosis,
         peer_reason: Option<Diagnosis>,
@@ -400,7 +402,7 @@ impl Netns {
     ) {
         self.stats
             .fallback(side, reason, peer.map(|(addr, _)| addr));
-        events::fallback(self, net, side, reason, peer_reason, peer);
+        events::fallback(self, side, reason, peer_reason, peer);
     }
 
     /// Whether connections with a peer are to be plain TCP, since SMC failed a short time ago. Any

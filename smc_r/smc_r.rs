@@ -20,7 +20,7 @@
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (`smc_handshake_state`)
 //! 3. mutexes: `Groups::list` (`smc_groups`), then `Group::pools` (`smc_pools`), `Group::rings` (`smc_rings`) and
-//!    `GroupRmb::keys` (`smc_keys`); then what sends to listeners of a netlink family (`genl_registered`); then those of
+//!    `GroupRmb::keys` (`smc_keys`); then those of
 //!    [`device`] (`smc_r::DeviceTable::list`, `smc_r::Device::inner`); then `pnet::Table` (`smc_pnet`), `Rules::list`
 //!    (`smc_rules`), `Netns::eids` (`smc_eids`), `Stats::failures` (`smc_failures`), and whether a namespace has the hooks
 //!    for the option (`tcp_option`); then those of a transport (`ib::Connection::registration`,
@@ -31,7 +31,7 @@
 //! 7. `Group::table` (`smc_connections`), `Group::waiters` (`smc_waiters`), `SmcSocket::{tcp, handshake, listener,
 //!    deferred_by}` (`smc_tcp`, `smc_handshake`, `smc_listener`, `smc_deferred_by`), the accept queue
 //!    (`smc_accept_queue`), `Listener::owner` (`smc_listener_owner`), `Handshake::link_result` (`smc_link_result`),
-//!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`)
+//!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`), `Untold::list` (`smc_events`)
 //! 8. the spin locks of a transport (`ib::Connection::queue`, `ib::Connection::long`), of lists of sockets, and of what TCP
 //!    has for listeners (`kapi_listening_lock`); those of TCP's hash, where a SYN is looked at; those of the device's driver
 //!
@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     pub(crate) socket_queue: Queue,
     /// For what waits for devices.
     pub(crate) device_queue: Queue,
+    /// For what waits for listeners of events.
+    pub(crate) event_queue: Queue,
     pub(crate) groups: Arc<Groups>,
     pub(crate) devices: Arc<DeviceTable>,
     memory: Arc<Memory>,
@@ -136,6 +138,7 @@ struct Drained(Arc<Shared>);
 
 impl Drop for Drained {
     fn drop(&mut self) {
+        self.0.event_queue.drain();
         self.0.device_queue.drain();
         self.0.socket_queue.drain();
         self.0.queue.drain();
@@ -148,6 +151,8 @@ struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
+        // What the end of the namespaces' groups has left to tell.
+        self.0.event_queue.drain();
         self.0.outlet.unregister();
     }
 }
@@ -177,6 +182,7 @@ impl kernel::Module for SmcR {
                 queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
                 socket_queue: Queue::new(c"smc_r_sockets", QueueKind::Unbound, 0)?,
                 device_queue: Queue::new(c"smc_r_devices", QueueKind::Unbound, 0)?,
+                event_queue: Queue::new(c"smc_r_events", QueueKind::Unbound, events::TELLERS)?,
                 memory: Memory::new(groups.clone())?,
                 groups,
                 devices: devices.table().clone(),

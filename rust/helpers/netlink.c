@@ -98,6 +98,13 @@ __rust_helper int rust_helper_genl_multicast(const struct genl_family *family, s
 						genl_left_out, &audience);
 }
 
+/* Has the group's listeners in `net` know that they have missed something. Any context. */
+__rust_helper void rust_helper_genl_overrun(const struct genl_family *family, struct net *net,
+					    unsigned int group)
+{
+	genl_set_err(family, net, 0, group, -ENOBUFS);
+}
+
 __rust_helper struct net *rust_helper_genl_net(const struct genl_info *info)
 {
 	return genl_info_net(info);

@@ -6,6 +6,7 @@ import concurrent.futures
 import fcntl
 import itertools
 import os
+import resource
 import select
 import signal
 import socket
@@ -43,7 +44,8 @@ def serve(conn):
 
 
 def server(host, port, ready):
-    """Accepts until it is killed."""
+    """Accepts until it is killed; more than a program may have open by default."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     sock = s.listener(host, int(port), 64)
     sock.settimeout(None)
     s.touch(ready)

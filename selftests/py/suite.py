@@ -189,8 +189,29 @@ def remove_hosts():
     """Takes the hosts and their devices away."""
     for space in "left", "right":
         run("ip", "netns", "delete", space, check=False)
-    # `rdma link` fails where one goes while it lists them.
-    wait_for(lambda: not glob.glob("/sys/class/infiniband/rx*"))
+    try:
+        # `rdma link` fails where one goes while it lists them.
+        wait_for(lambda: not glob.glob("/sys/class/infiniband/rx*"))
+    except AssertionError:
+        said_of_namespaces()
+        raise
+
+
+def said_of_namespaces():
+    """Prints what may keep a namespace that was deleted: processes in it, files of it, references that the kernel
+    keeps a record of; and where the kernel's workers are."""
+    own = os.readlink("/proc/self/ns/net")
+    for link in glob.glob("/proc/[0-9]*/ns/net") + glob.glob("/proc/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            to = os.readlink(link)
+            if to.startswith("net:") and to != own:
+                with open(f"/proc/{link.split('/')[2]}/comm", encoding="ascii") as file:
+                    print(f"# {link} of {file.read().strip()}: {to}")
+    for name in glob.glob("/sys/kernel/debug/ref_tracker/net*") + glob.glob("/proc/[0-9]*/stack"):
+        with contextlib.suppress(OSError), open(name, encoding="ascii") as file:
+            said = file.read()
+            if "/stack" not in name or "cleanup_net" in said:
+                print("".join(f"# {name}: {line}\n" for line in said.splitlines()), end="")
 
 
 def slow_ip(folder):

@@ -12,14 +12,16 @@
 //!
 //! * This file: the connection, what happens to it, and its work item.
 //! * [`calls`]: what system calls do with it.
+//! * [`member`]: what its group does to it.
 //! * [`ring`]: its send ring, which comes and goes.
 //! * [`figures`]: what they are told about it.
 
 mod calls;
 mod figures;
+mod member;
 mod ring;
 
-use core::{mem::MaybeUninit, ptr};
+use core::mem::MaybeUninit;
 
 use kapi::{
     errno::{
@@ -101,7 +103,8 @@ pub(crate) use self::calls::{
     status, //
 };
 pub(crate) use self::figures::{figures, summary};
-pub(crate) use self::ring::{rest_ring, Held};
+pub(crate) use self::member::Member;
+pub(crate) use self::ring::Held;
 
 /// Tag type: the service work item of a socket.
 pub(crate) struct ConnTimer;
@@ -295,17 +298,6 @@ impl Connection {
         KBox::write(room, this)
     }
 
-    /// Whether this is the connection with that token, and not one that its socket has got since.
-    #[inline]
-    fn is_named(&self, group: &Group, token: ConnToken) -> bool {
-        self.token == token && ptr::eq(Arc::as_ptr(&self.group), group)
-    }
-
-    /// Which place of the table of a group the peer's buffer has; `None` if the connection is one of another group.
-    pub(crate) fn place_in(&self, group: &Group) -> Option<PeerElement> {
-        ptr::eq(Arc::as_ptr(&self.group), group).then_some(self.peer.place)
-    }
-
     /// State for the diagnosis interface.
     pub(crate) fn diag(&self) -> Diag {
         self.core.diag()
@@ -448,15 +440,6 @@ impl Connection {
         } else {
             self.go_to(route);
         }
-    }
-
-    /// What a move from `from` needs to know; `None` if it is not there any more.
-    fn leaving(&self, from: &Arc<Link>) -> Option<(Arc<Group>, Option<Arc<SendRing>>, Place)> {
-        let place = Place {
-            element: self.peer.place,
-            size: self.peer.size,
-        };
-        Arc::ptr_eq(&self.link, from).then(|| (self.group.clone(), self.ring_memory(), place))
     }
 
     /// Whether the connection is past both directions, however it came to that.
@@ -709,16 +692,21 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
         connection.hold(|link| resting.has(link));
         (resting, events)
     });
-    stay_quiet(sk, &group, held.unwrap_or_default());
+    let member = Member {
+        sk: sk.clone(),
+        group: &group,
+        token,
+    };
+    stay_quiet(&member, held.unwrap_or_default());
     group.watch_rings();
     group.add_keepalive(sk.keepalive.load(Relaxed));
     match group.standing(&link) {
         Standing::Up => {}
-        Standing::Over => link_failed(sk),
+        Standing::Over => member.link_failed(),
         Standing::Lost => {
             // Whatever was posted has completed then.
             link.stop();
-            leave(sk, &link);
+            member.leave(&link);
         }
     }
     // What happened to TCP in the meantime was told to the rendezvous, which is over. Not while a
@@ -730,13 +718,13 @@ pub(crate) fn install(sk: &SocketRef, connection: KBox<Connection>) {
 
 /// Looks again whether links are at rest: whoever told all connections of it may have been here before this one was
 /// held. What changes afterwards is told to this one as well.
-fn stay_quiet(sk: &SocketRef, group: &Group, mut held: LinkSet) {
+fn stay_quiet(member: &Member<'_>, mut held: LinkSet) {
     loop {
-        let resting = group.resting_links();
+        let resting = member.group.resting_links();
         if resting == held {
             return;
         }
-        hold(sk, |link| resting.has(link));
+        member.hold(|link| resting.has(link));
         held = resting;
     }
 }
@@ -772,139 +760,6 @@ pub(crate) fn sent(sk: &SocketRef, group: &Group, token: ConnToken, ticket: u32,
 /// Slots of the link are free again. Softirq.
 pub(crate) fn resume(sk: &SocketRef) {
     with(sk, |_| ((), Events::default()));
-}
-
-/// Holds a connection that has to do with one of these links, and lets another one go on. Process context.
-pub(crate) fn hold(sk: &SocketRef, links: impl Fn(LinkIx) -> bool) {
-    with(sk, |connection| {
-        connection.hold(links);
-        ((), Events::default())
-    });
-}
-
-/// The last link is gone, or the group. Any context.
-pub(crate) fn link_failed(sk: &Sk<SmcSocket>) {
-    with(sk, |connection| ((), connection.lose_link()));
-}
-
-/// The peer has taken away the element that the connection writes to. Gives the link over which it has written. Process context.
-pub(crate) fn element_gone(sk: &Sk<SmcSocket>) -> Option<Arc<Link>> {
-    with(sk, |connection| {
-        (connection.link.clone(), connection.lose_element())
-    })
-}
-
-/// The link `from` is down for good: a connection that is on it, or on its way to it, goes on on
-/// another one. Process context.
-pub(crate) fn leave(sk: &SocketRef, from: &Arc<Link>) {
-    let mut from = from.clone();
-    // On its way there: it stays where it is.
-    with(sk, |connection| {
-        let next = connection.next.as_ref();
-        if next.is_some_and(|next| Arc::ptr_eq(&next.route.seat, &from)) {
-            connection.stay();
-        }
-        ((), Events::default())
-    });
-    let leaving = |from: &Arc<Link>| sk.conn.lock().as_ref()?.leaving(from);
-    let mut tried = LinkSet::default();
-    while let Some((group, ring, place)) = leaving(&from) {
-        let Some((link, token)) = group.refuge(&place.element, tried) else {
-            // The end of a group is the end of its connections, and comes on its own.
-            if !group.is_over() {
-                link_failed(sk);
-            }
-            return;
-        };
-        let Some(route) = Route::new(&link, ring, &place, token) else {
-            tried.add(link.place);
-            continue;
-        };
-        // It goes after the lock: it may be the last that holds a ring.
-        let mut route = Some(route);
-        let has_left = with(sk, |connection| {
-            if !Arc::ptr_eq(&connection.link, &from) {
-                return (true, Events::default());
-            }
-            match route.take_if(|route| connection.has_ring(route.ring.as_ref())) {
-                Some(route) => (true, connection.switch(route)),
-                None => (false, Events::default()),
-            }
-        });
-        if has_left == Some(false) {
-            // It has got a ring, or given it back, meanwhile.
-            continue;
-        }
-        tried.add(link.place);
-        // Whoever was on it may have been moved before this one came.
-        if group.standing(&link) != Standing::Lost {
-            return;
-        }
-        link.stop();
-        from = link;
-    }
-}
-
-/// Has a connection go on on another link, although its own works, when all that it has posted has arrived. False if
-/// it is on a third one, or cannot. Process context.
-pub(crate) fn move_over(sk: &SocketRef, from: &Arc<Link>, to: &Arc<Link>) -> bool {
-    let leaving = sk
-        .conn
-        .lock()
-        .as_ref()
-        .filter(|connection| connection.next.is_none())
-        .and_then(|connection| connection.leaving(from));
-    let Some((group, ring, place)) = leaving else {
-        return false;
-    };
-    let route = group
-        .key_on(to, &place.element)
-        .and_then(|token| Route::new(to, ring, &place, token));
-    let Some(route) = route else {
-        return false;
-    };
-    // As above.
-    let mut route = Some(route);
-    with(sk, |connection| {
-        let stays = connection.next.is_none() && Arc::ptr_eq(&connection.link, from);
-        if stays {
-            if let Some(route) = route.take_if(|route| connection.has_ring(route.ring.as_ref())) {
-                connection.go_to(route);
-            }
-        }
-        (stays && connection.next.is_some(), Events::default())
-    })
-    .unwrap_or(false)
-}
-
-/// The group begins to ask whether all that was posted on a link has arrived: the link, if the connection waits for that, and
-/// `may_ask` has nothing against it. Process context.
-pub(crate) fn ask_arrived(sk: &SocketRef, may_ask: impl FnOnce(LinkIx) -> bool) -> Option<LinkIx> {
-    with(sk, |connection| {
-        let place = connection.link.place;
-        let waits = connection
-            .next
-            .as_mut()
-            .filter(|next| next.stage == MoveStage::Quiet && may_ask(place));
-        let asks = waits.map(|next| {
-            next.stage = MoveStage::Asked;
-            place
-        });
-        (asks, Events::default())
-    })
-    .flatten()
-}
-
-/// All has arrived that had been posted on a link when the group began to ask: a connection that waited for that goes on on
-/// another one. Process context.
-pub(crate) fn has_arrived(sk: &SocketRef, place: LinkIx) {
-    with(sk, |connection| {
-        let stage = connection.next.as_ref().map(|next| next.stage);
-        if connection.link.place == place && stage == Some(MoveStage::Asked) {
-            connection.finish_move();
-        }
-        ((), Events::default())
-    });
 }
 
 /// Something happened on the TCP connection: nothing should, but for its end. Softirq or process context; with the

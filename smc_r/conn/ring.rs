@@ -8,13 +8,13 @@ use kapi::{errno::EPIPE, sock::Sk};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::Events;
 
-use super::{with, Connection, Route};
+use super::{Connection, Member, Route};
 use crate::{
     buffers::{RingMap, SendRing},
     group::PooledRing,
     link::Link,
     netns::Netns,
-    socket::{SmcSocket, SocketRef},
+    socket::SmcSocket,
     stats::InUse,
 };
 
@@ -109,31 +109,37 @@ pub(crate) enum Held {
     Released(PooledRing),
 }
 
-/// The group looks whether a connection needs its ring. Process context.
-pub(crate) fn rest_ring(sk: &SocketRef) -> Held {
-    let rest = |connection: &mut Connection| {
-        if connection.ring.is_none() {
+impl Member<'_> {
+    /// The group looks whether the connection needs its ring.
+    pub(crate) fn rest_ring(&self) -> Held {
+        self.with(|connection| (connection.rest_ring(), Events::default()))
+            .unwrap_or(Held::Nothing)
+    }
+}
+
+impl Connection {
+    fn rest_ring(&mut self) -> Held {
+        if self.ring.is_none() {
             return Held::Nothing;
         }
-        let was_used = core::mem::replace(&mut connection.ring_used, false);
-        if connection.cut_off || connection.is_past() {
+        let was_used = core::mem::replace(&mut self.ring_used, false);
+        if self.cut_off || self.is_past() {
             // It goes with the connection.
             return Held::Nothing;
         }
-        if was_used || connection.next.is_some() {
+        if was_used || self.next.is_some() {
             return Held::InUse;
         }
-        if !connection.core.is_ring_free() {
+        if !self.core.is_ring_free() {
             // What was posted without a completion may be all that is missing.
-            connection.core.sync_sent();
+            self.core.sync_sent();
             return Held::InUse;
         }
-        match connection.ring.take() {
+        match self.ring.take() {
             Some(ring) => Held::Released(ring.into_pooled()),
             None => Held::Nothing,
         }
-    };
-    with(sk, |connection| (rest(connection), Events::default())).unwrap_or(Held::Nothing)
+    }
 }
 
 /// Gets a connection another ring. An error if there is no memory, or the connection is over. Process context;

@@ -348,11 +348,9 @@ impl Groups {
 
     /// The group that comes after number `number`, in the order of their making.
     pub(crate) fn after(&self, number: u64) -> Option<Arc<Group>> {
-        self.list
-            .lock()
-            .iter()
-            .find(|group| group.number > number)
-            .cloned()
+        let list = self.list.lock();
+        let place = list.partition_point(|group| group.number <= number);
+        list.get(place).cloned()
     }
 
     /// The oldest group that `which` is true of.

@@ -47,7 +47,7 @@ use super::{
 };
 use crate::{
     clock::now,
-    conn,
+    conn::Member,
     link::Link,
     socket::SocketRef, //
 };
@@ -193,10 +193,8 @@ impl Group {
         };
         let mut before = None;
         if let Claim::TakenOver(place) = claim {
-            self.for_each_connection(|sk| {
-                if self.place_of(sk) == Some(place) {
-                    before = conn::element_gone(sk).or(before.take());
-                }
+            self.for_each_connection(|member| {
+                before = member.element_gone(|used| used == place).or(before.take());
             });
         }
         let place = claim.element();
@@ -223,24 +221,23 @@ impl Group {
         Some((link, token))
     }
 
-    /// Where the peer's buffer is that a connection of the group uses.
-    fn place_of(&self, sk: &SocketRef) -> Option<PeerElement> {
-        sk.conn.lock().as_ref()?.place_in(self)
-    }
-
     /// Gives a claim back.
     pub(crate) fn release_claim(&self, place: PeerElement) {
         self.flow.lock().release(place);
     }
 
-    pub(super) fn for_each_connection(&self, mut action: impl FnMut(&SocketRef)) {
+    pub(super) fn for_each_connection(&self, mut action: impl FnMut(&Member<'_>)) {
         let mut from = 0;
         loop {
             // The lock is not held while the connection is dealt with.
-            let Some((place, _, sk)) = self.table.lock().nth(from) else {
+            let Some((place, token, sk)) = self.table.lock().nth(from) else {
                 return;
             };
-            action(&sk);
+            action(&Member {
+                sk,
+                group: self,
+                token,
+            });
             from = place.saturating_add(1);
         }
     }
@@ -424,12 +421,11 @@ impl Group {
     /// buffer at its place. Gives the links over which they have written.
     pub(super) fn abort_users_of(&self, slot: PeerSlot) -> LinkSet {
         let mut over = LinkSet::default();
-        self.for_each_connection(|sk| {
+        self.for_each_connection(|member| {
             // Looked up after the connection: what came to the place since then is not what that one uses.
-            if self.place_of(sk).is_some_and(|place| place.slot == slot) && self.is_gone(slot) {
-                if let Some(link) = conn::element_gone(sk).filter(|link| self.is_ours(link)) {
-                    over.add(link.place);
-                }
+            let link = member.element_gone(|place| place.slot == slot && self.is_gone(slot));
+            if let Some(link) = link.filter(|link| self.is_ours(link)) {
+                over.add(link.place);
             }
         });
         over

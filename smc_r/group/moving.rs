@@ -15,10 +15,9 @@ use smc_proto::{
 
 use super::Group;
 use crate::{
-    conn,
+    conn::Member,
     device::Path,
     link::{Link, Seat},
-    socket::SocketRef, //
 };
 
 /// A link, and the key of a buffer of the peer there.
@@ -248,7 +247,7 @@ impl Group {
         // Whatever was posted has completed then, and what came in was handed on.
         link.stop();
         self.nothing_comes_over(place);
-        self.for_each_connection(|sk| conn::leave(sk, &link));
+        self.for_each_connection(|member| member.leave(&link));
         // It may have been what one on a drained port was to be left for.
         self.leave_drained_ports();
     }
@@ -257,7 +256,7 @@ impl Group {
     pub(super) fn hold_connections(self: &Arc<Self>) {
         let links = self.resting_links();
         self.seal_links();
-        self.for_each_connection(|sk| conn::hold(sk, |link| links.has(link)));
+        self.for_each_connection(|member| member.hold(|link| links.has(link)));
         self.with_flow(|flow, _, now| flow.connections_held(now));
     }
 
@@ -295,12 +294,12 @@ impl Group {
         let load = |loads: &[u32; MAX_LINKS], link: LinkIx| {
             loads.get(link.get()).copied().unwrap_or(u32::MAX)
         };
-        self.for_each_connection(|sk| {
+        self.for_each_connection(|member| {
             let wish = self.flow.lock().flow.rebalance(|link| load(&loads, link));
             let Some((from, to)) = wish else {
                 return;
             };
-            if self.move_over(sk, from, to) {
+            if self.move_over(member, from, to) {
                 if let Some(load) = loads.get_mut(from.get()) {
                     *load = load.saturating_sub(1);
                 }
@@ -314,9 +313,9 @@ impl Group {
     }
 
     /// Has a connection move as soon as all that it has posted has arrived. False if it is on another link.
-    fn move_over(&self, sk: &SocketRef, from: LinkIx, to: LinkIx) -> bool {
+    fn move_over(&self, member: &Member<'_>, from: LinkIx, to: LinkIx) -> bool {
         match (self.link(from), self.link(to)) {
-            (Some(from), Some(to)) => conn::move_over(sk, &from, &to),
+            (Some(from), Some(to)) => member.move_over(&from, &to),
             _ => false,
         }
     }
@@ -325,8 +324,8 @@ impl Group {
     pub(super) fn confirm_writes(self: &Arc<Self>) {
         let before = self.asked();
         let mut links = LinkSet::default();
-        self.for_each_connection(|sk| {
-            if let Some(link) = conn::ask_arrived(sk, |link| !before.has(link)) {
+        self.for_each_connection(|member| {
+            if let Some(link) = member.ask_arrived(|link| !before.has(link)) {
                 links.add(link);
             }
         });
@@ -342,7 +341,7 @@ impl Group {
         self.note_asked(|links| links.remove(place));
         self.flow.lock().abandoned.arrived(place);
         self.answer_abandoned();
-        self.for_each_connection(|sk| conn::has_arrived(sk, place));
+        self.for_each_connection(|member| member.has_arrived(place));
         // Others may have come to wait meanwhile.
         self.confirm_writes();
     }

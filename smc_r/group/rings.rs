@@ -231,7 +231,7 @@ impl Group {
 
     fn look_at_rings(self: &Arc<Self>) {
         let mut in_use = false;
-        self.for_each_connection(|sk| match conn::rest_ring(sk) {
+        self.for_each_connection(|member| match member.rest_ring() {
             conn::Held::Nothing => {}
             conn::Held::InUse => in_use = true,
             conn::Held::Released(ring) => self.give_back_ring(ring, true),

@@ -21,7 +21,6 @@ use smc_proto::{
 use super::{making::Task, Announced, Drain, Group, Known};
 use crate::{
     clock::{ms_until, now},
-    conn,
     device::{Device, Path},
     events,
     link::{Link, STUCK}, //
@@ -282,7 +281,7 @@ impl Group {
             }
             Event::Resume => {
                 self.seal_links();
-                self.for_each_connection(|sk| conn::hold(sk, |_| false));
+                self.for_each_connection(|member| member.hold(|_| false));
             }
             Event::WritesArrived(link) => self.writes_arrived(link),
             Event::LinkWanted => self.offer_port(),
@@ -376,7 +375,7 @@ impl Group {
             self.tell_of_end(self.links());
         }
         self.pools.lock().refuse_pending();
-        self.for_each_connection(|sk| conn::link_failed(sk));
+        self.for_each_connection(|member| member.link_failed());
         self.wake_waiters();
     }
 

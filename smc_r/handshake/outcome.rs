@@ -43,7 +43,6 @@ use super::{
 use crate::{
     clock::now,
     conn::{self, Connection, Parts, PeerBuffer},
-    events,
     group::{Buffers, Group, KeyedLink, LinkSet, PooledRing},
     link::Link,
     peers::Key,
@@ -179,8 +178,7 @@ impl Handshake {
         let address = address.and_then(|addr| Some((addr.ip()?, addr.port())));
         let sk = &self.sk;
         falls_back(sk, reason, peer);
-        sk.ns
-            .fell_back(sk.net(), self.side(), reason, peer, address);
+        sk.ns.fell_back(self.side(), reason, peer, address);
         // They have been the outer socket's alone so far.
         self.tcp.locked(|| self.tcp.inherit_marks(sk));
         self.tells_first();
@@ -225,7 +223,7 @@ impl Handshake {
     /// The inner socket is locked, so that no call of the program gets in between; softirq.
     pub(super) fn fell_back_at_once(self: &Arc<Self>, tcp: &TcpSock) -> bool {
         let sk = &self.sk;
-        if tcp.state() != tcp_state::ESTABLISHED || self.is_negotiated() || events::wanted(&sk.ns) {
+        if tcp.state() != tcp_state::ESTABLISHED || self.is_negotiated() {
             return false;
         }
         if !self.claim() {
@@ -233,8 +231,7 @@ impl Handshake {
         }
         let reason = self.no_smc_reason();
         falls_back(sk, reason, None);
-        let (peer, _) = tcp.peer();
-        sk.ns.stats.fallback(self.side(), reason, Some(peer));
+        sk.ns.fell_back(self.side(), reason, None, Some(tcp.peer()));
         self.tells_first();
         sk.set_state(sk_state::ACTIVE);
         // In this order: who sets one after the copy finds plain TCP, and sets it there as well.

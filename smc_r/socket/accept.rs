@@ -470,7 +470,7 @@ impl Listener {
         falls_back(&child, reason, None);
         owner
             .ns
-            .fell_back(owner.net(), Side::Server, reason, None, Some(tcp.peer()));
+            .fell_back(Side::Server, reason, None, Some(tcp.peer()));
         tcp.locked(|| tcp.inherit_marks(&child));
         child.set_state(sk_state::ACTIVE);
         child.set_phase(Phase::Fallback);

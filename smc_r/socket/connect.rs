@@ -211,7 +211,7 @@ pub(super) fn plain(sk: &Sk<SmcSocket>, reason: Diagnosis) -> Result<Arc<TcpSock
     tcp.offer_option(false)?;
     tcp.inherit_from(sk, Stage::All);
     falls_back(sk, reason, None);
-    sk.ns.fell_back(sk.net(), Side::Client, reason, None, None);
+    sk.ns.fell_back(Side::Client, reason, None, None);
     sk.set_phase(Phase::Fallback);
     tcp.attach::<_, InnerEvents>(sk.into());
     Ok(tcp)

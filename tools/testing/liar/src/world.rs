@@ -416,7 +416,7 @@ impl World {
     pub(crate) fn tick(&mut self) -> Duration {
         let began = Instant::now();
         self.look();
-        (3 * began.elapsed()).clamp(Duration::from_micros(500), Duration::from_millis(20))
+        (3 * began.elapsed()).clamp(Duration::from_micros(500), Duration::from_millis(200))
     }
 
     fn look(&mut self) {
