@@ -31,7 +31,8 @@
 //! 7. `Group::table` (`smc_connections`), `Group::waiters` (`smc_waiters`), `SmcSocket::{tcp, handshake, listener,
 //!    deferred_by}` (`smc_tcp`, `smc_handshake`, `smc_listener`, `smc_deferred_by`), the accept queue
 //!    (`smc_accept_queue`), `Listener::owner` (`smc_listener_owner`), `Handshake::link_result` (`smc_link_result`),
-//!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`), `Untold::list` (`smc_events`)
+//!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`), `Untold::list` (`smc_events`),
+//!    `Groups::first_contacts` (`smc_first_contacts`)
 //! 8. the spin locks of a transport (`ib::Connection::queue`, `ib::Connection::long`), of lists of sockets, and of what TCP
 //!    has for listeners (`kapi_listening_lock`); those of TCP's hash, where a SYN is looked at; those of the device's driver
 //!

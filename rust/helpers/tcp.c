@@ -309,21 +309,22 @@ __rust_helper int rust_helper_tcp_send_bytes(struct socket *sock, const void *bu
 	u8 cork;
 
 	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, len);
-	/*
-	 * A peer decides when there is something to say, and the program's memory group pays. Where that is at
-	 * its limit, TCP gets the little it needs anyway, but has somebody killed before. Not for this.
-	 */
-	flags = memalloc_noreclaim_save();
 	lock_sock(sk);
 	cork = tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
 	tcp_sk(sk)->nonagle &= ~TCP_NAGLE_CORK;
 	stamps = READ_ONCE(sk->sk_tsflags);
 	WRITE_ONCE(sk->sk_tsflags, stamps & ~SOF_TIMESTAMPING_TX_RECORD_MASK);
+	/*
+	 * A peer decides when there is something to say, and the program's memory group pays. Where that is at
+	 * its limit, TCP gets the little it needs anyway, but has somebody killed before. Not for this. What has
+	 * come meanwhile, which release_sock() looks at, is none of it.
+	 */
+	flags = memalloc_noreclaim_save();
 	sent = READ_ONCE(sock->ops)->sendmsg_locked(sk, &msg, len);
+	memalloc_noreclaim_restore(flags);
 	WRITE_ONCE(sk->sk_tsflags, stamps);
 	tcp_sk(sk)->nonagle |= cork;
 	release_sock(sk);
-	memalloc_noreclaim_restore(flags);
 	return sent;
 }
 

@@ -569,7 +569,8 @@ impl<H: Handler> Connection<H> {
     /// Has what is in flight complete. When this returns, nothing comes in any more, and of what was sent
     /// nothing is reported but, by [`Self::shutdown`], what has no completion of its own. That has to follow,
     /// and may take seconds: rxe lets go of a queue pair only when its packets are gone, of which some may
-    /// wait for an address. May sleep; not to be called by the handler.
+    /// wait for an address. But a queue pair that the device does not stop is destroyed here: it could send again what is in
+    /// flight, from memory that is somebody else's by then. May sleep; not to be called by the handler.
     pub fn stop(&self) {
         // The objects are locked while they are destroyed.
         if self.stopped.load(Ordering::Acquire) {
@@ -577,16 +578,17 @@ impl<H: Handler> Connection<H> {
         }
         self.queue.lock().close();
         let guard = self.objects.lock();
-        if let Some(objects) = guard.as_ref() {
-            if !self.stopped.load(Ordering::Acquire) {
-                // One of rxe for which there was no memory on its way there never gets done with its receives. Nothing
-                // has come for it, and nothing has been sent.
-                if self.receiving.load(Ordering::Relaxed) {
-                    objects.qp.drain();
-                }
-                self.stopped.store(true, Ordering::Release);
-            }
+        let drained = match guard.as_ref() {
+            // One of rxe for which there was no memory on its way there never gets done with its receives. Nothing
+            // has come for it, and nothing has been sent.
+            Some(objects) if self.receiving.load(Ordering::Relaxed) => objects.qp.drain(),
+            _ => Ok(()),
+        };
+        drop(guard);
+        if drained.is_err() {
+            self.take_apart();
         }
+        self.stopped.store(true, Ordering::Release);
     }
 
     /// Ends the connection: what is in flight completes, then everything is taken from the
@@ -594,6 +596,10 @@ impl<H: Handler> Connection<H> {
     /// to be called by the handler. When called again, waits for the first call.
     pub fn shutdown(&self) {
         self.stop();
+        self.take_apart();
+    }
+
+    fn take_apart(&self) {
         let mut guard = self.objects.lock();
         let Some(objects) = guard.take() else {
             return;

@@ -338,15 +338,21 @@ impl Qp {
         )
     }
 
-    /// To the error state; waits until everything that was posted has completed. Nothing may be
-    /// posted at the same time or later.
-    pub(super) fn drain(&self) {
-        match self.state {
+    /// To the error state, in which nothing is sent or taken; waits until everything that was posted has completed, unless
+    /// the device takes nothing more to wait for. An error if it does not get there. Nothing may be posted at the same
+    /// time or later.
+    pub(super) fn drain(&self) -> Result {
+        if self.state == QpState::Reset {
             // Nothing was ever posted, and the error state cannot be reached.
-            QpState::Reset => {}
-            // SAFETY: By the invariant; queues were made with room for one more work request.
-            _ => unsafe { bindings::ib_drain_qp(self.raw.as_ptr()) },
+            return Ok(());
         }
+        // The call below says nothing of that.
+        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+        attr.qp_state = bindings::ib_qp_state_IB_QPS_ERR;
+        self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE)?;
+        // SAFETY: By the invariant; queues were made with room for one more work request.
+        unsafe { bindings::ib_drain_qp(self.raw.as_ptr()) };
+        Ok(())
     }
 }
 

@@ -7,7 +7,9 @@ use core::net::IpAddr;
 use kapi::{
     errno::ENOBUFS,
     genl::Changes,
-    grow::{self, Grow}, //
+    grow::{self, Grow},
+    new_spinlock_bh,
+    spinlock_bh::SpinLockBh, //
 };
 use kernel::{
     new_mutex,
@@ -41,14 +43,15 @@ pub(crate) struct Groups {
     #[pin]
     list: Mutex<KVec<Arc<Group>>>,
     last_number: Atomic<u64>,
-    first_contacts: Atomic<u32>,
+    #[pin]
+    first_contacts: SpinLockBh<[Option<Begun>; MAX_FIRST_CONTACTS]>,
     changes: Changes,
     drains: Changes,
 }
 
 /// First contacts that a server has under way at most. What a Proposal says proves nothing, and each
 /// takes a queue pair and an RMB.
-const MAX_FIRST_CONTACTS: u32 = 64;
+const MAX_FIRST_CONTACTS: usize = 64;
 
 /// With so many link groups in its role a namespace makes no new one unless an idle one ends for it. Each has
 /// buffers and a queue pair, and stays for minutes when it is not used; a peer can claim to be as many hosts as it
@@ -61,28 +64,45 @@ const MAX_FIRST_CONTACTS_OF_A_HOST: usize = 8;
 const MAX_GROUPS_OF_A_HOST: usize = 256;
 
 /// And with those whose first contacts are under way.
-const MOST_GROUPS: usize = MAX_GROUPS + MAX_FIRST_CONTACTS as usize;
+const MOST_GROUPS: usize = MAX_GROUPS + MAX_FIRST_CONTACTS;
 
 /// How long the removal of a device waits for links to be deleted, in milliseconds: many times what that
 /// takes, and little for who removes it while a peer is gone.
 const FAREWELL: Millis = 1_000;
 
-/// Counts a first contact for as long as it is under way.
-pub(crate) struct FirstContact(Arc<Groups>);
+/// With whom a first contact is under way: the namespace, by its cookie, and the peer's address.
+type Begun = (u64, Option<IpAddr>);
+
+/// Counts a first contact for as long as it is under way, whatever has become of its group.
+pub(crate) struct FirstContact {
+    groups: Arc<Groups>,
+    place: usize,
+}
 
 impl FirstContact {
-    fn begin(groups: &Arc<Groups>) -> Result<Self> {
-        let this = Self(groups.clone());
-        if groups.first_contacts.fetch_add(1, Relaxed) >= MAX_FIRST_CONTACTS {
+    /// Fails where there are as many as there may be, in all or with that address.
+    fn begin(groups: &Arc<Groups>, with: Begun) -> Result<Self> {
+        let mut begun = groups.first_contacts.lock();
+        let same = begun.iter().filter(|other| **other == Some(with));
+        if grow::count(same) >= MAX_FIRST_CONTACTS_OF_A_HOST {
             return Err(EBUSY);
         }
-        Ok(this)
+        let place = begun.iter().position(Option::is_none).ok_or(EBUSY)?;
+        if let Some(entry) = begun.get_mut(place) {
+            *entry = Some(with);
+        }
+        Ok(Self {
+            groups: groups.clone(),
+            place,
+        })
     }
 }
 
 impl Drop for FirstContact {
     fn drop(&mut self) {
-        self.0.first_contacts.fetch_sub(1, Relaxed);
+        if let Some(entry) = self.groups.first_contacts.lock().get_mut(self.place) {
+            *entry = None;
+        }
     }
 }
 
@@ -110,7 +130,7 @@ impl Groups {
         pin_init!(Self {
             list <- new_mutex!(KVec::new(), "smc_groups"),
             last_number: Atomic::new(0),
-            first_contacts: Atomic::new(0),
+            first_contacts <- new_spinlock_bh!([None; MAX_FIRST_CONTACTS], "smc_first_contacts"),
             changes: Changes::new(),
             drains: Changes::new(),
         })
@@ -139,17 +159,7 @@ impl Groups {
         if let Some(choice) = Self::existing(&list, ns, peer, found, from) {
             return Ok(choice);
         }
-        let begun = |group: &&Arc<Group>| {
-            group.role == Role::Server
-                && Arc::ptr_eq(&group.ns, ns)
-                && group.began_with(from)
-                && !group.is_usable()
-                && !group.is_over()
-        };
-        if grow::count(list.iter().filter(begun)) >= MAX_FIRST_CONTACTS_OF_A_HOST {
-            return Err(EBUSY);
-        }
-        let first_contact = FirstContact::begin(&ns.shared.groups)?;
+        let first_contact = FirstContact::begin(&ns.shared.groups, (ns.cookie, from))?;
         Self::make_room(&list, ns, Role::Server, from)?;
         let terms = v2.as_ref().map(|v2| Terms::new(v2, ns));
         let (group, token) = self.create(&mut list, ns, Role::Server, (peer, *gid), path, terms)?;
@@ -252,7 +262,7 @@ impl Groups {
         }
         match groups().find(|group| group.is_idle()) {
             // It takes a moment to go.
-            Some(idle) if count < most.saturating_add(MAX_FIRST_CONTACTS as usize) => {
+            Some(idle) if count < most.saturating_add(MAX_FIRST_CONTACTS) => {
                 idle.shut_down(ShutDown::Program);
                 Ok(())
             }

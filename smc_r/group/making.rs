@@ -41,6 +41,7 @@ impl workqueue::Handler<Arc<Group>> for Maker {
             let task = group.links.lock().task.take();
             match task {
                 Some(task) => group.carry_out(task),
+                None if group.offer.xchg(0, Relaxed) != 0 => group.offer_port(),
                 None => return,
             }
         }
@@ -245,8 +246,16 @@ impl Group {
                 .any(|link| is_on_it(&link) && is_taken(&link.path))
     }
 
+    /// Has the work item tell the LLC engine of a port that no link is on, if that has a use for one: devices are asked.
+    pub(super) fn offer_later(self: &Arc<Self>) {
+        if self.flow.lock().flow.could_use_port() {
+            self.offer.store(1, Relaxed);
+            self.maker.rearm(self.ns.device_queue(), self.clone(), 0);
+        }
+    }
+
     /// Tells the LLC engine of a port that no link is on, if there is one.
-    pub(super) fn offer_port(self: &Arc<Self>) {
+    fn offer_port(self: &Arc<Self>) {
         if let Some(path) = self.free_path() {
             self.with_flow(|flow, _, now| flow.hint(path.mac, path.gid, now));
         }

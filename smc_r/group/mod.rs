@@ -207,6 +207,8 @@ pub(crate) struct Group {
     no_last_word_until: Atomic<u64>,
     /// There may be other ports: the service has to look for one that the group can use.
     look_out: Atomic<u32>,
+    /// The maker of links has to do that: devices are asked.
+    offer: Atomic<u32>,
     /// Connections wait until all that they have posted is known to have arrived.
     quiet: Atomic<u32>,
     /// The links of which the group is finding that out, a [`LinkSet`]. The work item's alone.
@@ -387,6 +389,7 @@ impl Group {
                 disturbed: Atomic::new(0),
                 no_last_word_until: Atomic::new(0),
                 look_out: Atomic::new(0),
+                offer: Atomic::new(0),
                 quiet: Atomic::new(0),
                 asked: Atomic::new(0),
                 released: Atomic::new(0),
@@ -714,7 +717,7 @@ impl Group {
     fn wake_waiters(&self) {
         let waiters = core::mem::take(&mut self.waiters.lock().others);
         for handshake in &waiters {
-            handshake.kick();
+            handshake.group_news();
         }
     }
 

@@ -163,15 +163,17 @@ impl Group {
     }
 
     /// Gives up a group whose first contact fell back, which both sides know, or failed. A connection that
-    /// fails when the first contact is over leaves the group alone. Process context.
-    pub(crate) fn abandon(self: &Arc<Self>, agreed: bool) {
-        if self.with_flow(|flow, _, _| flow.abandon(agreed)) {
+    /// fails when the first contact is over leaves the group alone: false then. Process context.
+    pub(crate) fn abandon(self: &Arc<Self>, agreed: bool) -> bool {
+        let is_over = self.with_flow(|flow, _, _| flow.abandon(agreed));
+        if is_over {
             self.retire();
             self.release();
         } else {
             // Nobody waits for the outcome any more.
             let _first = self.waiters.lock().first.take();
         }
+        is_over
     }
 
     /// A link whose address is gone carries nothing any more, not even new connections.
@@ -218,8 +220,7 @@ impl Group {
             match event {
                 Some(event) => self.handle_event(event),
                 None if self.quiet.xchg(0, Relaxed) != 0 => self.confirm_writes(),
-                // Behind all that is urgent: this asks devices.
-                None if self.look_out.xchg(0, Relaxed) != 0 => self.offer_port(),
+                None if self.look_out.xchg(0, Relaxed) != 0 => self.offer_later(),
                 None => {
                     if let Some(ms) = wait {
                         self.service
@@ -284,7 +285,7 @@ impl Group {
                 self.for_each_connection(|member| member.hold(|_| false));
             }
             Event::WritesArrived(link) => self.writes_arrived(link),
-            Event::LinkWanted => self.offer_port(),
+            Event::LinkWanted => self.offer_later(),
             Event::Down(reason) => {
                 self.log_down(reason);
                 if matches!(reason, DownReason::LinkFailed(_)) {
@@ -406,7 +407,7 @@ impl Group {
     fn first_contact_lost(&self) {
         let first = self.waiters.lock().first.take();
         if let Some(handshake) = first {
-            handshake.kick();
+            handshake.group_news();
         }
     }
 }

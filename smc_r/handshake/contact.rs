@@ -187,7 +187,7 @@ impl Handshake {
                 }
                 // It may have been decided in between.
                 if group.is_usable() || group.is_over() {
-                    self.kick();
+                    self.group_news();
                 }
                 return None;
             }

@@ -63,7 +63,7 @@ use crate::{
     link::{Link, Seat},
     path::{self, Offered},
     peers::Key,
-    socket::{Listener, SocketRef},
+    socket::{Listener, Phase, SocketRef},
     stats::Side,
 };
 
@@ -94,6 +94,8 @@ pub(crate) struct Handshake {
     /// TCP has told that its state has changed. A client knows what is negotiated only then: the sock is established some
     /// moments before it has looked at the answer.
     told: Atomic<u32>,
+    /// A group that we wait for has something new, which nobody has looked at yet.
+    news: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     /// How the LLC exchange of a first contact ended.
@@ -141,8 +143,8 @@ struct State {
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
     peer: Option<Key>,
-    /// Nobody will ever have the connection, and somebody waits to end it until we know what the peer calls it.
-    last_word: bool,
+    /// Nobody will ever have the connection, and somebody waits to end it until we know what the peer of this group calls it.
+    last_word: Option<Arc<Group>>,
 }
 
 impl State {
@@ -157,6 +159,11 @@ impl State {
     fn answers_last(&self) -> bool {
         let group = self.draft.group.as_ref();
         group.is_some_and(|(group, _)| group.answers_last())
+    }
+
+    /// Whether TCP has taken a part of a message and no more: nothing else can follow that.
+    fn is_stuck(&self) -> bool {
+        self.outgoing.is_some_and(|done| done != 0)
     }
 
     /// Whether our own port works, and has all the time, if a link group was chosen.
@@ -233,6 +240,7 @@ impl Handshake {
                 claimed: Atomic::new(0),
                 // A child was established before it was accepted.
                 told: Atomic::new(u32::from(!is_client)),
+                news: Atomic::new(0),
                 state <- new_mutex!(
                     State {
                         machine: Machine::Tcp,
@@ -243,7 +251,7 @@ impl Handshake {
                         errors: 0,
                         since: now(),
                         peer: None,
-                        last_word: false,
+                        last_word: None,
                     },
                     "smc_handshake_state"
                 ),
@@ -267,6 +275,12 @@ impl Handshake {
         self.work.rearm(self.sk.ns.socket_queue(), self.clone(), 0);
     }
 
+    /// A group that we wait for has something new. Any context up to softirq.
+    pub(crate) fn group_news(self: &Arc<Self>) {
+        self.news.store(1, Release);
+        self.kick();
+    }
+
     /// The LLC exchange of our first contact ended.
     pub(crate) fn link_decided(self: &Arc<Self>, result: LinkResult) {
         *self.link_result.lock() = Some(result);
@@ -287,10 +301,29 @@ impl Handshake {
             // Decided by an event, which may be at it still: with the lock of its socket held.
             self.tcp.locked(|| state.machine = Machine::Over);
         }
+        self.settle_first_contact(state);
         if !matches!(state.machine, Machine::Over) {
             self.note_impatience(state);
             state.machine = Machine::Over;
             self.give_up(&mut state.draft, false);
+        }
+    }
+
+    /// A first contact is given up, unless its link has come up, which may not have been told here yet: the peer may use the
+    /// connection by then, and has to be told of its end over the link. So there is one.
+    fn settle_first_contact(self: &Arc<Self>, state: &mut State) {
+        let Some((group, first @ true)) = &mut state.draft.group else {
+            return;
+        };
+        if group.abandon(false) {
+            *first = false;
+            return;
+        }
+        let Some(machine) = state.machine.rendezvous() else {
+            return;
+        };
+        if machine.handle_link(LinkResult::Up, now()).is_ok() {
+            let _ = self.act(state);
         }
     }
 
@@ -299,24 +332,24 @@ impl Handshake {
     /// [`Handshake::hear_out`] waits for that. Process context.
     pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        state.last_word = state.may_be_in_use() && state.answers_last();
-        if !state.last_word {
+        let waits = state.may_be_in_use() && state.answers_last();
+        if waits {
+            state.last_word = state.draft.group.as_ref().map(|(group, _)| group.clone());
+        } else {
             self.end(&mut state);
         }
-        state.last_word
+        waits
     }
 
     /// Waits for what [`Handshake::dismiss`] has asked for, until then at the latest. Sleeps, and takes no notice of signals:
     /// a program whose listener is closed has been killed, as a rule. No lock may be held.
     pub(crate) fn hear_out(&self, until: Time) {
-        if self.heard_out.wait(ms_until(until)) {
-            return;
-        }
-        let state = self.state.lock();
-        // Once is enough: whoever ends has other listeners, perhaps.
-        match &state.draft.group {
-            Some((group, _)) if state.machine.may_be_in_use() => group.note_no_last_word(),
-            _ => {}
+        let heard = self.heard_out.wait(ms_until(until));
+        let group = self.state.lock().last_word.take();
+        // Once is enough: whoever ends has other listeners, perhaps. A client may go just before it is given up.
+        let took_long = !heard || now().after(LAST_WORD / 2) >= until;
+        if let Some(group) = group.filter(|_| took_long && self.sk.phase() != Phase::Accelerated) {
+            group.note_no_last_word();
         }
     }
 
@@ -350,7 +383,7 @@ impl Handshake {
                     .and_then(|machine| machine.next_deadline());
             }
         };
-        if state.last_word && !state.may_be_in_use() {
+        if state.last_word.is_some() && !state.may_be_in_use() {
             self.heard_out.complete();
         }
         if let Some(deadline) = deadline {
@@ -476,33 +509,32 @@ impl Handshake {
     fn feed(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
         let result = self.link_result.lock().take();
         let result = result.map(|result| self.seen_from_here(state, result));
+        let is_stuck = state.is_stuck();
         let Some(machine) = state.machine.rendezvous() else {
             return ControlFlow::Break(());
         };
-        if let Some(result) = result {
+        match result {
+            // A Decline is to follow.
+            Some(LinkResult::Failed(_)) if is_stuck => machine.handle_reset(),
             // Late: the machine has given the link up, and so has the draft.
-            let _ = machine.handle_link(result, now());
+            Some(result) => drop(machine.handle_link(result, now())),
+            None => {}
         }
-        if state.choosing && !machine.is_over() {
+        // Not for what comes over TCP: a peer may send that byte by byte.
+        if state.choosing && !machine.is_over() && self.news.xchg(0, Acquire) != 0 {
             self.contact(state);
         }
         if self.act(state).is_continue() && self.read(state).is_continue() {
             return self.act(state);
         }
         // Last: what has come in time counts, however late we are, and whatever came behind it.
-        let is_cut = self.is_cut();
+        let (is_cut, is_stuck) = (self.is_cut(), state.is_stuck());
         if let Some(machine) = state.machine.rendezvous() {
-            if is_cut {
+            let is_late = || machine.next_deadline().is_some_and(|at| at <= now());
+            if is_cut || is_stuck && is_late() {
                 machine.handle_reset();
             }
-            let was_over = machine.is_over();
             machine.handle_timeout(now());
-            if !was_over && machine.is_over() {
-                // It took too long to get a message off. Nothing can follow a part of one.
-                if state.outgoing.take().is_some_and(|done| done != 0) {
-                    machine.handle_reset();
-                }
-            }
         }
         let _ = self.act(state);
         ControlFlow::Break(())

@@ -19,6 +19,7 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
+    cdc::{Cdc, StateFlags},
     conn::{Conn, Params},
     group::{Element, PeerElement, Role},
     handshake::{
@@ -44,11 +45,12 @@ use crate::{
     clock::now,
     conn::{self, Connection, Parts, PeerBuffer},
     group::{Buffers, Group, KeyedLink, LinkSet, PooledRing},
-    link::Link,
+    link::{Cookie, Link},
     peers::Key,
     shown::Shown,
     socket::{falls_back, show_error_once, sk_state, urgent, Phase},
-    stats::Side, //
+    stats::Side,
+    transport::Chain, //
 };
 
 /// How long a server may take for its first message before a program's end of waiting is its fault.
@@ -62,6 +64,7 @@ impl Handshake {
         let connection = match Self::build(&mut state.draft, peer) {
             Ok(connection) => connection,
             Err(error) => {
+                tell_of_abort(&state.draft, peer);
                 self.tcp.abort(error);
                 let failure = match error {
                     ECONNRESET => Failure::NoRmb,
@@ -368,6 +371,28 @@ impl Handshake {
             group.abandon(agreed);
         }
     }
+}
+
+/// The peer uses a connection that cannot be made here: it is told so over the link, in the one message that there is of it,
+/// since the end of TCP may mean nothing to it. Process context.
+fn tell_of_abort(draft: &Draft, peer: &Peer) {
+    let (Some((group, _)), Some(token)) = (&draft.group, draft.token) else {
+        return;
+    };
+    let abort = Cdc {
+        seq: 1,
+        token: peer.element.alert,
+        state_flags: StateFlags {
+            aborted: true,
+            ..StateFlags::default()
+        },
+        ..Cdc::default()
+    };
+    let message = abort.emit();
+    // Its completion finds no connection of that name.
+    let chain = Chain::control(&message, Cookie::data(token, 0).into());
+    let sent = |link: &Arc<Link>| link.post(&chain).is_ok();
+    let _sent = draft.link.as_ref().is_some_and(sent) || group.links().any(|link| sent(&link));
 }
 
 /// The link of a new connection, and where the peer's buffer is on it: the link that CLC has `named`, as a rule (a

@@ -51,11 +51,10 @@ use crate::{
     stats::Side, //
 };
 
-/// Most children of one listener that are in their rendezvous at once, whatever the backlog. A flood
-/// of clients that say nothing is held in check by this and by the deadline of each.
-const MAX_PENDING: usize = 4096;
-
-/// Most children of one listener that wait here for the program, whatever the backlog; the rest of it waits with TCP.
+/// Most children of one listener that wait here for the program, whatever the backlog; the rest of it waits with TCP. Not
+/// more of them are in their rendezvous at once: where there are so many of both, no further client is answered the option,
+/// and those that are plain TCP go on. A flood of clients that say nothing is held in check by that and by the deadline of
+/// each.
 const MAX_WAITING: usize = 4096;
 
 /// How many children in their rendezvous mean congestion, for listeners that are to limit it
@@ -233,7 +232,7 @@ impl Listener {
         let waits = tcp.backlog().0 != 0;
         let mut queue = self.queue.lock();
         let children = &queue.children;
-        let room = children.waiting() < queue.limit() && children.pending.len() < MAX_PENDING;
+        let room = children.waiting() < queue.limit();
         queue.taking = waits && room && !queue.closed;
         queue.taking
     }
@@ -517,10 +516,9 @@ impl Listener {
             // From now on it tells us of data; what is there already is seen below.
             *child.deferred_by.lock() = Some(self.clone());
         }
-        let (gone, was_full) = {
+        let gone = {
             let mut queue = self.queue.lock();
             let children = &mut queue.children;
-            let was_full = children.pending.len() >= MAX_PENDING;
             let place = children
                 .pending
                 .iter()
@@ -542,7 +540,7 @@ impl Listener {
                 other => other,
             };
             queue.tell();
-            (gone, was_full)
+            gone
         };
         drop(gone);
         if deferred.is_none() {
@@ -551,7 +549,7 @@ impl Listener {
             }
         }
         // Others may have waited for its place.
-        if deferred.is_some() || was_full || self.congested.load(Ordering::Relaxed) {
+        if deferred.is_some() || self.congested.load(Ordering::Relaxed) {
             self.kick();
         }
     }

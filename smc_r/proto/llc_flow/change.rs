@@ -292,13 +292,21 @@ impl Flow {
         }
     }
 
+    /// Whether a further port would be of use, now or when what is under way is over: if not, none has to be looked for.
+    pub fn could_use_port(&self) -> bool {
+        let is_over = matches!(self.phase, Phase::Ending { .. } | Phase::Down);
+        let is_settled = self.phase == Phase::Active && self.change.is_none();
+        self.several && !is_over && (!is_settled || self.has_room())
+    }
+
     /// A port of ours has appeared that the group may use for a further link. A client tells the
     /// server, with the GID of another port of the group behind it in version 2.
     pub fn hint(&mut self, mac: Mac, gid: Gid, now: Time) {
-        if !self.several || self.phase != Phase::Active {
+        if !self.could_use_port() {
             return;
         }
-        if self.change.is_some() {
+        // During a first contact as well: it has been made known which ports there are.
+        if self.phase != Phase::Active || self.change.is_some() {
             self.port_came = true;
             return;
         }

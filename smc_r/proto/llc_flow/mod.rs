@@ -498,8 +498,8 @@ pub struct Flow {
     unfinished: bool,
     /// How many did so in a row.
     failures: u8,
-    /// A port appeared while a link was being added, which may not have found it, or deleted, whose end would put
-    /// the next one off.
+    /// A port appeared during the first contact, or while a link was being added, which may not have found it, or deleted,
+    /// whose end would put the next one off.
     port_came: bool,
     /// Client of version 2: the server has been asked for another link, and may say that it has none.
     hinted: bool,
