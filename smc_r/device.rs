@@ -175,6 +175,18 @@ impl Device {
         }
     }
 
+    /// Whether a namespace, by its cookie, may use it. May sleep.
+    fn is_open_to(&self, namespace: u64) -> bool {
+        let Ok(ib) = self.ib() else {
+            return false;
+        };
+        // Others have to be looked for.
+        if namespace == Net::init().id() {
+            return ib.is_in(Net::init());
+        }
+        Net::by_id(namespace).is_some_and(|net| ib.is_in(&net))
+    }
+
     /// Wants no new links on a port from now on, or wants them again.
     pub(crate) fn set_drained(&self, port: u8, on: bool) {
         let bit = 1_u64.checked_shl(port.into()).unwrap_or(0);
@@ -379,14 +391,7 @@ impl Want {
     /// May the namespace use the device? The administrator can bind devices to one namespace each, whatever
     /// their cards are in.
     fn may_use(&self, device: &Device) -> bool {
-        let Ok(ib) = device.ib() else {
-            return false;
-        };
-        // Others have to be looked for.
-        if self.gid.namespace == Net::init().id() {
-            return ib.is_in(Net::init());
-        }
-        Net::by_id(self.gid.namespace).is_some_and(|net| ib.is_in(&net))
+        device.is_open_to(self.gid.namespace)
     }
 
     /// How well a GID of a port that [suits](DeviceTable::suits) does.
@@ -521,10 +526,11 @@ impl DeviceTable {
         self.count.load(Relaxed) != 0
     }
 
-    /// The address of some port, always of the same one as long as no device goes. May sleep.
-    pub(crate) fn first_mac(&self) -> Option<Mac> {
+    /// The address of some port that a namespace may use, always of the same one as long as no device goes. May sleep.
+    pub(crate) fn first_mac(&self, namespace: u64) -> Option<Mac> {
         let devices = self.list().ok()?;
-        devices.iter().find_map(|device| {
+        let mut open = devices.iter().filter(|device| device.is_open_to(namespace));
+        open.find_map(|device| {
             let mut ports = device.ports();
             let ((), first) = ports.find_map(|port| device.best_gid(port, |_| Some(())))?;
             Some(Mac(first.mac))

@@ -182,9 +182,9 @@ pub(crate) struct Netns {
     /// How many of them there are, for who cannot sleep.
     eid_count: Atomic<u32>,
     settings: sysctl::Table<SETTINGS>,
-    /// Tells restarts of this host apart in the peer ID.
+    /// Tells restarts of this host apart in the peer ID, and the namespaces that have the same port in it.
     instance: [u8; 2],
-    /// Address of the port that first took part, for the peer ID; 0 as long as none has.
+    /// Address of a port, for the peer ID; 0 as long as there is none.
     mac: Atomic<u64>,
     /// Link groups that exist, dying ones included.
     groups: Atomic<u32>,
@@ -206,8 +206,7 @@ impl PerNet for Netns {
     }
 
     fn new(net: &Net, shared: &Arc<Shared>) -> Result<Arc<Self>> {
-        let mut instance = [0; 2];
-        util::random_bytes(&mut instance);
+        let instance = shared.instances.fetch_add(1, Relaxed) as u16;
         let (shared, cookie) = (shared.clone(), net.id());
         let settings = sysctl::Table::new(net, c"net/smc", &KNOBS.map(|(_, knob)| knob))?;
         Arc::pin_init(
@@ -221,7 +220,7 @@ impl PerNet for Netns {
                 eids <- new_mutex!(List::new(), "smc_eids"),
                 eid_count: Atomic::new(0),
                 settings,
-                instance,
+                instance: instance.to_be_bytes(),
                 mac: Atomic::new(0),
                 groups: Atomic::new(0),
                 memory: Budget::new()?,
@@ -287,7 +286,7 @@ impl Netns {
     fn mac(&self) -> Option<Mac> {
         let known = self.mac.load(Relaxed);
         let known = if known == 0 {
-            let Mac([a, b, c, d, e, f]) = self.shared.devices.first_mac()?;
+            let Mac([a, b, c, d, e, f]) = self.shared.devices.first_mac(self.cookie)?;
             let new = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
             // Several connections may be the first.
             self.mac

@@ -78,9 +78,13 @@ use kapi::{
     sock,
     tcp,
     tcp_option,
+    util,
     workqueue::{Queue, QueueKind}, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Atomic, Arc}, //
+};
 
 use crate::{
     device::{DeviceTable, DeviceUpcalls, Devices},
@@ -131,6 +135,8 @@ pub(crate) struct Shared {
     memory: Arc<Memory>,
     /// Where events get out.
     pub(crate) outlet: Outlet,
+    /// What the next namespace has in its peer ID, modulo 65536. Begins anywhere.
+    instances: Atomic<u32>,
 }
 
 /// Waits at the end until no work item runs any more, so that none drops the last reference to the
@@ -178,6 +184,8 @@ impl kernel::Module for SmcR {
         let groups = Arc::pin_init(Groups::new(), GFP_KERNEL)?;
         let upcalls: Arc<dyn DeviceUpcalls> = groups.clone();
         let devices = Devices::register(upcalls)?;
+        let mut instance = [0; 4];
+        util::random_bytes(&mut instance);
         let shared = Arc::new(
             Shared {
                 queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
@@ -188,6 +196,7 @@ impl kernel::Module for SmcR {
                 groups,
                 devices: devices.table().clone(),
                 outlet: genl::Registration::new(module)?,
+                instances: Atomic::new(u32::from_ne_bytes(instance)),
             },
             GFP_KERNEL,
         )?;

@@ -477,6 +477,10 @@ impl Conn {
             let free = self.ring_free();
             let n = amount(self.tx.written.total, consumed.total);
             self.tx.written = self.tx.written.advance(self.ring, n);
+            if self.committed.total < self.tx.written.total {
+                // The peer has closed, and none of it was to be repeated.
+                self.committed = self.tx.written;
+            }
             self.tx.produced = consumed.cursor;
             if self.flight.is_empty() {
                 self.confirmed = self.tx.written;
