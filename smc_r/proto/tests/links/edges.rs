@@ -1126,6 +1126,33 @@ fn an_offer_without_an_answer_leaves_one_link() {
     assert!(flow.is_usable() && !flow.is_link_up(attempt.link()));
 }
 
+/// A port that appears during the first contact is tried when that is over, and not a minute later.
+#[test]
+fn a_port_that_comes_early_is_not_forgotten() {
+    for comes in [false, true] {
+        let mut flow = server();
+        let mut peers = vec![PeerRmb::EMPTY; 8];
+        let mut table = PeerTable::new(&mut peers);
+        flow.handle_received(LinkIx::FIRST, &confirmed().emit(), &mut table, at(1));
+        let (attempt, _) = asked(&mut flow);
+        assert!(flow.could_use_port());
+        if comes {
+            flow.hint(end(3).mac, end(3).gid, at(1));
+        }
+        assert!(flow.link_made(attempt, Some(end(1)), at(2)));
+        let sends = std::iter::from_fn(|| flow.poll_send_with(&OwnTable::EMPTY));
+        let offer = sends.last().unwrap();
+        let Llc::AddLink(offer) = Llc::parse(&offer.message).unwrap() else {
+            panic!("the link is offered");
+        };
+        let refusal = Llc::AddLink(offer.rejection(Reject::NoPath));
+        let mut table = PeerTable::new(&mut peers);
+        flow.handle_received(LinkIx::FIRST, &refusal.emit(), &mut table, at(3));
+        let makes = |event| matches!(event, Event::MakeLink { .. });
+        assert_eq!(std::iter::from_fn(|| flow.poll_event()).any(makes), comes);
+    }
+}
+
 #[test]
 fn a_server_that_looks_for_a_port_disturbs_nobody() {
     let mut flow = server();
