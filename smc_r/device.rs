@@ -175,16 +175,9 @@ impl Device {
         }
     }
 
-    /// Whether a namespace, by its cookie, may use it. May sleep.
-    fn is_open_to(&self, namespace: u64) -> bool {
-        let Ok(ib) = self.ib() else {
-            return false;
-        };
-        // Others have to be looked for.
-        if namespace == Net::init().id() {
-            return ib.is_in(Net::init());
-        }
-        Net::by_id(namespace).is_some_and(|net| ib.is_in(&net))
+    /// Whether a namespace may use it. May sleep.
+    fn is_open_to(&self, net: &Net) -> bool {
+        self.ib().is_ok_and(|ib| ib.is_in(net))
     }
 
     /// Wants no new links on a port from now on, or wants them again.
@@ -391,7 +384,11 @@ impl Want {
     /// May the namespace use the device? The administrator can bind devices to one namespace each, whatever
     /// their cards are in.
     fn may_use(&self, device: &Device) -> bool {
-        device.is_open_to(self.gid.namespace)
+        // Others have to be looked for.
+        if self.gid.namespace == Net::init().id() {
+            return device.is_open_to(Net::init());
+        }
+        Net::by_id(self.gid.namespace).is_some_and(|net| device.is_open_to(&net))
     }
 
     /// How well a GID of a port that [suits](DeviceTable::suits) does.
@@ -528,8 +525,8 @@ impl DeviceTable {
 
     /// The address of some port that a namespace may use, always of the same one as long as no device goes. May sleep.
     pub(crate) fn first_mac(&self, namespace: u64) -> Option<Mac> {
-        let devices = self.list().ok()?;
-        let mut open = devices.iter().filter(|device| device.is_open_to(namespace));
+        let (devices, net) = (self.list().ok()?, Net::by_id(namespace)?);
+        let mut open = devices.iter().filter(|device| device.is_open_to(&net));
         open.find_map(|device| {
             let mut ports = device.ports();
             let ((), first) = ports.find_map(|port| device.best_gid(port, |_| Some(())))?;

@@ -8,7 +8,9 @@
 //!
 //! To send takes as long as listeners like, in whatever namespace they are: there may be any number, and each may have a
 //! filter that is run for each message. So what happens is only noted where it happens, and a work item of the namespace
-//! tells it, on a queue of its own. Where more happens than can be told, the listeners learn that something is missing.
+//! tells it, on a queue of its own. Where more happens than can be told, the listeners in the namespace and in the initial one
+//! learn that something is missing. Those in other namespaces that hear of all of them (`NETLINK_LISTEN_ALL_NSID`) do not:
+//! the kernel has no call for that.
 
 use core::net::IpAddr;
 
@@ -22,7 +24,7 @@ use kapi::{
     trace,
     workqueue::{Handler, Work}, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{alloc::flags::__GFP_NOWARN, prelude::*, sync::Arc};
 use smc_proto::wire::{Diagnosis, LinkNum};
 
 use crate::{
@@ -39,9 +41,6 @@ pub(crate) type Outlet = Registration<OwnFamily>;
 
 /// Most events of a namespace that wait to be told.
 const MAX_UNTOLD: usize = 256;
-
-/// So many are told before those of other namespaces have their turn.
-const TURN: usize = 16;
 
 /// Most processors that listeners can keep busy with their filters.
 pub(crate) const TELLERS: u32 = 4;
@@ -94,6 +93,13 @@ struct List {
     lost: bool,
 }
 
+impl List {
+    const EMPTY: Self = Self {
+        events: KVec::new(),
+        lost: false,
+    };
+}
+
 /// Tells listeners.
 pub(crate) struct Teller;
 
@@ -107,38 +113,14 @@ impl Untold {
     /// Nothing has happened.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            list <- new_spinlock_bh!(
-                List {
-                    events: KVec::new(),
-                    lost: false
-                },
-                "smc_events"
-            ),
+            list <- new_spinlock_bh!(List::EMPTY, "smc_events"),
             teller <- new_work!("smc_tell"),
         })
     }
 
-    /// Takes what comes next, and whether something is missing behind that.
-    fn next(&self) -> ([Option<Event>; TURN], bool) {
-        let mut list = self.list.lock();
-        let mut turn = [None; TURN];
-        for (to, event) in turn.iter_mut().zip(list.events.iter()) {
-            *to = Some(*event);
-        }
-        let mut place = 0_usize;
-        list.events.keep(|_| {
-            place = place.saturating_add(1);
-            place > TURN
-        });
-        let lost = list.events.is_empty() && core::mem::take(&mut list.lost);
-        if list.events.is_empty() {
-            list.events = KVec::new();
-        }
-        (turn, lost)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.list.lock().events.is_empty()
+    /// Takes all that there is.
+    fn take(&self) -> List {
+        core::mem::replace(&mut *self.list.lock(), List::EMPTY)
     }
 }
 
@@ -215,7 +197,10 @@ fn note(ns: &Arc<Netns>, event: impl FnOnce() -> Event) {
         let mut list = ns.untold.list.lock();
         if list.lost
             || list.events.len() >= MAX_UNTOLD
-            || list.events.append(event, GFP_ATOMIC).is_err()
+            || list
+                .events
+                .append(event, GFP_ATOMIC | __GFP_NOWARN)
+                .is_err()
         {
             list.lost = true;
         }
@@ -223,14 +208,14 @@ fn note(ns: &Arc<Netns>, event: impl FnOnce() -> Event) {
     ns.untold.teller.enqueue(&ns.shared.event_queue, ns.clone());
 }
 
-/// Tells what comes next. Work item.
+/// Tells what there is. Work item: what is noted meanwhile has it run again.
 fn tell(ns: &Arc<Netns>) {
-    let (turn, lost) = ns.untold.next();
+    let List { events, lost } = ns.untold.take();
     let (outlet, initial) = (&ns.shared.outlet, Net::init());
     let found = Net::by_id(ns.cookie);
     // One that is about to go has no listeners any more.
     let own = found.as_deref();
-    for event in turn.iter().flatten() {
+    for event in events.iter() {
         // A listener that is slow, or short of memory, misses it.
         let send = |net, audience| {
             let _ = outlet.multicast(net, audience, EVENTS, event.command(), |message| {
@@ -252,9 +237,6 @@ fn tell(ns: &Arc<Netns>) {
         outlet.overrun(initial, EVENTS);
         own.filter(|own| *own != initial)
             .inspect(|own| outlet.overrun(own, EVENTS));
-    }
-    if !ns.untold.is_empty() {
-        ns.untold.teller.enqueue(&ns.shared.event_queue, ns.clone());
     }
 }
 

@@ -225,7 +225,7 @@ impl Link {
 
     /// Nothing is posted or reported any more when this returns. [`Link::shutdown`] has to follow. Sleeps,
     /// but does not wait for the device to let go of the queue pair, which takes one of rxe up to 3 seconds
-    /// when its carrier is gone.
+    /// when its carrier is gone, unless the device refuses to stop it.
     pub(crate) fn stop(&self) {
         if let Some(transport) = self.transport.as_ref() {
             transport.stop();

@@ -150,9 +150,12 @@ struct State {
 impl State {
     /// Whether the peer may use the connection already, though it is not decided here.
     fn may_be_in_use(&self) -> bool {
-        // A first contact whose link is up: the work item is about to learn that.
-        let is_up = matches!(&self.draft.group, Some((group, true)) if group.is_usable());
-        is_up || self.machine.may_be_in_use()
+        self.is_link_up() || self.machine.may_be_in_use()
+    }
+
+    /// Whether the link of our first contact is up, which may not have been told here yet.
+    fn is_link_up(&self) -> bool {
+        matches!(&self.draft.group, Some((group, true)) if group.is_usable())
     }
 
     /// Whether the client's Confirm can be waited for by who closes the listener.
@@ -287,8 +290,8 @@ impl Handshake {
         self.kick();
     }
 
-    /// The program has closed the socket: nothing is installed in it after this. The socket lock
-    /// is held; the work item takes none of these.
+    /// The program has closed the socket: nothing is installed in it after this, but perhaps by this, as the phase tells
+    /// then. The socket lock is held; the work item takes none of these.
     pub(crate) fn cancel(self: &Arc<Self>) {
         self.end(&mut self.state.lock());
         // Nothing is left that would keep the inner socket, and its port, beyond the outer one.
@@ -337,6 +340,8 @@ impl Handshake {
             state.last_word = state.draft.group.as_ref().map(|(group, _)| group.clone());
         } else {
             self.end(&mut state);
+            // If it was settled, nobody will find it any more to do so.
+            self.work.cancel();
         }
         waits
     }
@@ -509,17 +514,14 @@ impl Handshake {
     fn feed(self: &Arc<Self>, state: &mut State) -> ControlFlow<()> {
         let result = self.link_result.lock().take();
         let result = result.map(|result| self.seen_from_here(state, result));
-        let is_stuck = state.is_stuck();
+        // Before the end of TCP is looked at, and the time: the peer may use the connection.
+        let result = result.or(state.is_link_up().then_some(LinkResult::Up));
+        if let Some(result) = result {
+            Self::link_over(state, result);
+        }
         let Some(machine) = state.machine.rendezvous() else {
             return ControlFlow::Break(());
         };
-        match result {
-            // A Decline is to follow.
-            Some(LinkResult::Failed(_)) if is_stuck => machine.handle_reset(),
-            // Late: the machine has given the link up, and so has the draft.
-            Some(result) => drop(machine.handle_link(result, now())),
-            None => {}
-        }
         // Not for what comes over TCP: a peer may send that byte by byte.
         if state.choosing && !machine.is_over() && self.news.xchg(0, Acquire) != 0 {
             self.contact(state);
@@ -530,14 +532,34 @@ impl Handshake {
         // Last: what has come in time counts, however late we are, and whatever came behind it.
         let (is_cut, is_stuck) = (self.is_cut(), state.is_stuck());
         if let Some(machine) = state.machine.rendezvous() {
-            let is_late = || machine.next_deadline().is_some_and(|at| at <= now());
-            if is_cut || is_stuck && is_late() {
+            let is_late = machine.next_deadline().is_some_and(|at| at <= now());
+            if is_cut || is_late && is_stuck {
                 machine.handle_reset();
             }
             machine.handle_timeout(now());
+            if is_late {
+                // TCP has taken nothing of it, and it is of no use any more.
+                state.outgoing = None;
+            }
         }
         let _ = self.act(state);
         ControlFlow::Break(())
+    }
+
+    /// The LLC exchange of our first contact has ended.
+    fn link_over(state: &mut State, result: LinkResult) {
+        let (failed, is_stuck) = (matches!(result, LinkResult::Failed(_)), state.is_stuck());
+        let Some(machine) = state.machine.rendezvous() else {
+            return;
+        };
+        if failed && is_stuck {
+            // A Decline would follow.
+            machine.handle_reset();
+        } else if machine.handle_link(result, now()).is_ok() && failed {
+            // A Confirm that TCP has taken nothing of is of no use any more. (Late, the machine has given the link up, and
+            // so has the draft.)
+            state.outgoing = None;
+        }
     }
 
     /// A link that carried nothing because of our own port says nothing about the peer, and neither

@@ -50,7 +50,7 @@ use crate::{
     shown::Shown,
     socket::{falls_back, show_error_once, sk_state, urgent, Phase},
     stats::Side,
-    transport::Chain, //
+    transport::{Chain, Class}, //
 };
 
 /// How long a server may take for its first message before a program's end of waiting is its fault.
@@ -373,8 +373,8 @@ impl Handshake {
     }
 }
 
-/// The peer uses a connection that cannot be made here: it is told so over the link, in the one message that there is of it,
-/// since the end of TCP may mean nothing to it. Process context.
+/// The peer uses a connection that cannot be made here: it is told so over a link that has room for the one message that there
+/// is of it, since the end of TCP may mean nothing to it. Process context.
 fn tell_of_abort(draft: &Draft, peer: &Peer) {
     let (Some((group, _)), Some(token)) = (&draft.group, draft.token) else {
         return;
@@ -390,7 +390,10 @@ fn tell_of_abort(draft: &Draft, peer: &Peer) {
     };
     let message = abort.emit();
     // Its completion finds no connection of that name.
-    let chain = Chain::control(&message, Cookie::data(token, 0).into());
+    let chain = Chain {
+        class: Class::Data,
+        ..Chain::control(&message, Cookie::data(token, 0).into())
+    };
     let sent = |link: &Arc<Link>| link.post(&chain).is_ok();
     let _sent = draft.link.as_ref().is_some_and(sent) || group.links().any(|link| sent(&link));
 }

@@ -208,7 +208,8 @@ pub(crate) trait Transport: Send + Sync {
 
     /// The same, and chains in flight have completed when it returns: no upcall follows, but for chains that
     /// are [`quiet`](Chain::quiet) and are given up by `shutdown`. May sleep, though not for as long as that,
-    /// which waits for the device to let go of what it has.
+    /// which waits for the device to let go of what it has, unless the device refuses to stop: then it does what
+    /// `shutdown` does.
     fn stop(&self);
 
     /// Ends the transport and gives up all that it holds of its device: queues, maps and keys of
