@@ -509,7 +509,7 @@ impl Listener {
     }
 
     /// A child's rendezvous ended: `ok` children become acceptable, others vanish. Process context,
-    /// without the child's socket lock.
+    /// without the child's socket lock while there is a listener.
     pub(crate) fn decided(self: &Arc<Self>, child: &SocketRef, ok: bool) {
         let deferred = if ok { self.defers() } else { None };
         if deferred.is_some() {
