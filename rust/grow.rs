@@ -70,6 +70,20 @@ impl<T, A: Allocator> Grow<T> for Vec<T, A> {
     }
 }
 
+/// The place of the first element that `is_before` is not true of, where it is true of all in front of that and of none behind,
+/// as `partition_point` finds it.
+pub fn place_behind<T>(items: &[T], is_before: impl Fn(&T) -> bool) -> usize {
+    let (mut low, mut high) = (0, items.len());
+    while low < high {
+        let middle = low.saturating_add(high) / 2;
+        match items.get(middle) {
+            Some(item) if is_before(item) => low = middle.saturating_add(1),
+            _ => high = middle,
+        }
+    }
+    low
+}
+
 /// How many there are.
 pub fn count(items: impl Iterator) -> usize {
     items.fold(0, |count, _| count.saturating_add(1))

@@ -359,7 +359,7 @@ impl Groups {
     /// The group that comes after number `number`, in the order of their making.
     pub(crate) fn after(&self, number: u64) -> Option<Arc<Group>> {
         let list = self.list.lock();
-        let place = list.partition_point(|group| group.number <= number);
+        let place = grow::place_behind(&list, |group| group.number <= number);
         list.get(place).cloned()
     }
 
