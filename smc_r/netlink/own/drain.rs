@@ -3,7 +3,8 @@
 //! Taking links, groups and devices out of use without harm to what runs on them.
 //!
 //! What is drained gets no new connections. A group ends when its last connection does, or at once
-//! if it has none. A device, or a port of it, stays drained until that is undone.
+//! if it has none. A device, or a port of it, stays drained until that is undone or the device is
+//! removed: one of the same name that comes later is another one.
 
 use kapi::{
     errno::EOPNOTSUPP,
