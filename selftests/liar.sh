@@ -101,20 +101,27 @@ undisturbed() {
 	[ $longs -lt $LEAST_LONG ] || not_slower "long rounds" $1 $calm_long $usual_long
 }
 
+# as_at_first WHEN: a usual round of the transfer next to it takes no more than LASTING times as long as at the very
+# beginning, if it is not that TCP is as slow.
+as_at_first() {
+	local usual calm usual_long calm_long
+	read -r _ usual calm usual_long calm_long < <(beside calm calm)
+	note "$1: rounds of $usual ms ($calm ms at the beginning), long ones of $usual_long ms ($calm_long ms)"
+	not_slower "rounds $1" $LASTING $calm $usual
+	not_slower "long rounds $1" $LASTING $calm_long $usual_long
+}
+
 # finish NAME=COUNT...: the other transfer was not disturbed, what the liar had is gone, and these counters
 # have grown by as much (COUNT+: or more), the others not at all.
 finish() {
-	local name want got usual calm usual_long calm_long
+	local name want got
 	local -A by
 	rm -f "$TMP/going"
 	undisturbed $SLOWER
 	# The group of the transfer next to it stays.
 	until_equal 30 "queue pairs of A" ${#CARDS[@]} qps "${CARDS[@]}"
 	until_equal 20 "connections of A" 1 counter "$A" conns
-	read -r _ usual calm usual_long calm_long < <(beside calm calm)
-	note "afterwards: rounds of $usual ms ($calm ms at the beginning), long ones of $usual_long ms ($calm_long ms)"
-	not_slower "rounds afterwards" $LASTING $calm $usual
-	not_slower "long rounds afterwards" $LASTING $calm_long $usual_long
+	as_at_first afterwards
 	faults >"$TMP/faults.end"
 	note "counted: $(grown | awk '$2 { print $1 "=" $2 }' | xargs)"
 	while read -r name got; do by[$name]=$got; done < <(grown)
