@@ -83,12 +83,6 @@ impl<'a> Dump<'a> {
         unsafe { Net::from_ptr(bindings::netlink_net((*self.cb.as_ptr()).skb)) }
     }
 
-    /// Is it the administrator of the namespace who asks?
-    pub fn is_admin(&self) -> bool {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::netlink_is_admin((*self.cb.as_ptr()).skb) }
-    }
-
     /// A user of the initial user namespace, as whoever asks knows him.
     pub fn reader_uid(&self, uid: u32) -> u32 {
         // SAFETY: By the type invariant.

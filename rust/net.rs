@@ -102,12 +102,6 @@ impl Net {
         unsafe { bindings::net_id(self.as_ptr()) }
     }
 
-    /// The number by which user space knows the namespace (`stat` of `/proc/PID/ns/net`).
-    pub fn inode(&self) -> u32 {
-        // SAFETY: By the type invariant the namespace exists.
-        unsafe { bindings::net_inum(self.as_ptr()) }
-    }
-
     /// How packets between two addresses of one family leave: through the interface with that index,
     /// or with none through whichever one the host takes. If the Ethernet address of a gateway is
     /// not known, it is asked for. None if there is no route; but an interface that no route of IPv4
@@ -141,12 +135,6 @@ impl Net {
             },
             mac: hop.known.then_some(hop.mac),
         })
-    }
-
-    /// Is somebody still using the namespace?
-    pub fn is_alive(&self) -> bool {
-        // SAFETY: By the type invariant the namespace exists.
-        unsafe { bindings::net_alive(self.as_ptr()) }
     }
 }
 

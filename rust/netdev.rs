@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Network devices: finding them, what they are like, what happens to them.
+//! Network devices: finding them, and what they are like.
 //!
 //! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
@@ -8,19 +8,16 @@ use crate::bindings;
 use crate::net::Net;
 use core::net::IpAddr;
 use core::ptr::NonNull;
-use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::{
     ARef,
     AlwaysRefCounted, //
 };
-use kernel::sync::Arc;
 use kernel::types::Opaque;
 
 /// A network device that exists as long as the reference to it: [`ARef`].
 ///
-/// References must be short-lived, or given up on [`Event::Unregister`]: unregistering a device
-/// waits for them.
+/// References must be short-lived: unregistering a device waits for them.
 ///
 /// # Invariants
 ///
@@ -84,14 +81,6 @@ impl Name {
 }
 
 impl NetDevice {
-    /// # Safety
-    ///
-    /// The device exists for the lifetime of the result.
-    pub(crate) unsafe fn from_ptr<'a>(ptr: *mut bindings::net_device) -> &'a Self {
-        // SAFETY: By the requirements of this function; the type is transparent.
-        unsafe { &*ptr.cast() }
-    }
-
     /// # Safety
     ///
     /// `ptr` is null, or a device with a reference that the result takes over.
@@ -178,18 +167,6 @@ impl NetDevice {
         unsafe { Self::take(bindings::dev_lower(self.as_ptr(), place)) }
     }
 
-    /// Is it up, with a carrier?
-    pub fn is_up(&self) -> bool {
-        // SAFETY: By the type invariant the device exists.
-        unsafe { bindings::dev_up(self.as_ptr()) }
-    }
-
-    /// The largest packet.
-    pub fn mtu(&self) -> u32 {
-        // SAFETY: By the type invariant the device exists.
-        unsafe { bindings::dev_mtu(self.as_ptr()) }
-    }
-
     /// The namespace it is in. A device may move.
     pub fn net(&self) -> Option<ARef<Net>> {
         let _rcu = kernel::sync::rcu::read_lock();
@@ -243,110 +220,4 @@ fn find_address<const N: usize>(
         }
         seen = seen.saturating_add(n);
     }
-}
-
-/// What happens to a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// There is a new device.
-    Register,
-    /// It is going away: references must be given up.
-    Unregister,
-    /// It has another name.
-    Rename,
-    /// It has come up.
-    Up,
-    /// It has gone down.
-    Down,
-    /// Its carrier or its features have changed.
-    Change,
-    /// It has another hardware address.
-    ChangeAddr,
-    /// It has another MTU.
-    ChangeMtu,
-    /// It has other devices above or below.
-    ChangeUpper,
-}
-
-/// Who is told about devices of all namespaces. Process context, with the RTNL lock held.
-pub trait Events: Send + Sync + 'static {
-    /// Something has happened. On registering, this is called for all devices that there are.
-    fn event(&self, event: Event, dev: &NetDevice);
-}
-
-/// A registered listener. Dropping it ends the calls.
-pub struct Notifier<E: Events> {
-    block: Pin<KBox<Block<E>>>,
-}
-
-#[pin_data]
-#[repr(C)]
-struct Block<E: Events> {
-    #[pin]
-    raw: Opaque<bindings::notifier_block>,
-    events: Arc<E>,
-}
-
-// SAFETY: Unregistering is possible on any thread.
-unsafe impl<E: Events> Send for Notifier<E> {}
-// SAFETY: There are no methods on shared references.
-unsafe impl<E: Events> Sync for Notifier<E> {}
-
-impl<E: Events> Notifier<E> {
-    /// Registers a listener. Must not be called with the RTNL lock held.
-    pub fn new(events: Arc<E>) -> Result<Self> {
-        let block = KBox::pin_init(
-            pin_init!(Block {
-                raw <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
-                    // SAFETY: `slot` is valid for writes.
-                    unsafe {
-                        slot.write(bindings::notifier_block {
-                            notifier_call: Some(notify::<E>),
-                            ..pin_init::zeroed()
-                        })
-                    }
-                }),
-                events: events,
-            }),
-            GFP_KERNEL,
-        )?;
-        // SAFETY: The block stays where it is until unregistered.
-        to_result(unsafe { bindings::register_netdevice_notifier(block.raw.get()) })?;
-        Ok(Self { block })
-    }
-}
-
-impl<E: Events> Drop for Notifier<E> {
-    fn drop(&mut self) {
-        // SAFETY: Registered in `new`.
-        unsafe { bindings::unregister_netdevice_notifier(self.block.raw.get()) };
-    }
-}
-
-/// # Safety
-///
-/// Called by the kernel with a block registered by [`Notifier::new`].
-unsafe extern "C" fn notify<E: Events>(
-    block: *mut bindings::notifier_block,
-    event: c_ulong,
-    info: *mut c_void,
-) -> c_int {
-    let event = match event as c_uint {
-        bindings::netdev_cmd_NETDEV_REGISTER => Event::Register,
-        bindings::netdev_cmd_NETDEV_UNREGISTER => Event::Unregister,
-        bindings::netdev_cmd_NETDEV_CHANGENAME => Event::Rename,
-        bindings::netdev_cmd_NETDEV_UP => Event::Up,
-        bindings::netdev_cmd_NETDEV_DOWN => Event::Down,
-        bindings::netdev_cmd_NETDEV_CHANGE => Event::Change,
-        bindings::netdev_cmd_NETDEV_CHANGEADDR => Event::ChangeAddr,
-        bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::ChangeMtu,
-        bindings::netdev_cmd_NETDEV_CHANGEUPPER => Event::ChangeUpper,
-        _ => return bindings::NOTIFY_DONE as c_int,
-    };
-    // SAFETY: The first field of a `Block`, which exists while registered.
-    let events = unsafe { &(*block.cast::<Block<E>>()).events };
-    // SAFETY: The device of the event exists during this call.
-    let dev = unsafe { NetDevice::from_ptr(bindings::notifier_dev(info)) };
-    events.event(event, dev);
-    bindings::NOTIFY_DONE as c_int
 }

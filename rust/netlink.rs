@@ -71,11 +71,6 @@ impl<'a> Attr<'a> {
         let len = bytes.iter().take_while(|b| **b != 0).count();
         bytes.get(..len).unwrap_or_default()
     }
-
-    /// The attribute of a number among those nested in this one.
-    pub fn nested(self, number: u16) -> Option<Attr<'a>> {
-        find(self.bytes(), number)
-    }
 }
 
 /// The attributes of a message, in their order, up to the first that does not lie whole in it.
@@ -107,13 +102,6 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// The attribute of a number among those in `bytes`: the last one, of several.
-pub fn find(bytes: &[u8], number: u16) -> Option<Attr<'_>> {
-    Attrs::new(bytes)
-        .filter(|attr| attr.number() == number)
-        .last()
-}
-
 /// What an attribute must look like.
 #[derive(Clone, Copy)]
 pub enum Kind {
@@ -131,8 +119,6 @@ pub enum Kind {
     NulString(u16),
     /// Bytes, with a limit on their number.
     Bytes(u16),
-    /// Bytes, of that number.
-    Exact(u16),
     /// It must not be there.
     Reject,
 }
@@ -169,10 +155,6 @@ impl Kind {
             }
             Self::Bytes(max) if len > usize::from(max) => Err((ERANGE, c"is too long")),
             Self::Bytes(_) => Ok(()),
-            Self::Exact(size) if len != usize::from(size) => {
-                Err((EINVAL, c"does not have the length that is asked for"))
-            }
-            Self::Exact(_) => Ok(()),
             Self::Reject => Err((EINVAL, c"is not allowed here")),
         }
     }

@@ -23,18 +23,7 @@ use kernel::prelude::*;
 use kernel::sync::LockClassKey;
 use kernel::types::Opaque;
 
-/// Where the items of a queue run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum QueueKind {
-    /// On the CPU that enqueued them.
-    PerCpu,
-    /// Anywhere.
-    Unbound,
-    /// Anywhere, one at a time, in order.
-    Ordered,
-}
-
-/// A work queue with a rescuer thread.
+/// A work queue with a rescuer thread, whose items run on any CPU.
 ///
 /// Dropping it runs what is pending, waits for it, and destroys the queue: the owner of a queue
 /// must outlive every object whose work may be enqueued on it, and items must no longer requeue
@@ -48,18 +37,9 @@ unsafe impl Sync for Queue {}
 
 impl Queue {
     /// Creates a queue; `max_active` of zero means the default.
-    pub fn new(name: &CStr, kind: QueueKind, max_active: u32) -> Result<Self> {
-        let flags = bindings::WQ_MEM_RECLAIM_FLAG
-            | match kind {
-                QueueKind::PerCpu => bindings::WQ_PERCPU_FLAG,
-                QueueKind::Unbound => bindings::WQ_UNBOUND_FLAG,
-                QueueKind::Ordered => bindings::ORDERED_FLAGS,
-            };
-        let max = if kind == QueueKind::Ordered {
-            1
-        } else {
-            max_active.try_into()?
-        };
+    pub fn new(name: &CStr, max_active: u32) -> Result<Self> {
+        let flags = bindings::WQ_MEM_RECLAIM_FLAG | bindings::WQ_UNBOUND_FLAG;
+        let max = max_active.try_into()?;
         // SAFETY: `name` is a C string, which is copied.
         let wq = unsafe { bindings::workqueue_new(name.as_char_ptr(), flags, max) };
         Ok(Self(NonNull::new(wq).ok_or(ENOMEM)?))

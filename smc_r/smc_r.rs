@@ -79,7 +79,7 @@ use kapi::{
     tcp,
     tcp_option,
     util,
-    workqueue::{Queue, QueueKind}, //
+    workqueue::Queue, //
 };
 use kernel::{
     prelude::*,
@@ -188,10 +188,10 @@ impl kernel::Module for SmcR {
         util::random_bytes(&mut instance);
         let shared = Arc::new(
             Shared {
-                queue: Queue::new(c"smc_r", QueueKind::Unbound, 0)?,
-                socket_queue: Queue::new(c"smc_r_sockets", QueueKind::Unbound, 0)?,
-                device_queue: Queue::new(c"smc_r_devices", QueueKind::Unbound, 0)?,
-                event_queue: Queue::new(c"smc_r_events", QueueKind::Unbound, events::TELLERS)?,
+                queue: Queue::new(c"smc_r", 0)?,
+                socket_queue: Queue::new(c"smc_r_sockets", 0)?,
+                device_queue: Queue::new(c"smc_r_devices", 0)?,
+                event_queue: Queue::new(c"smc_r_events", events::TELLERS)?,
                 memory: Memory::new(groups.clone())?,
                 groups,
                 devices: devices.table().clone(),

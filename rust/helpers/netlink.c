@@ -178,11 +178,6 @@ __rust_helper struct net *rust_helper_netlink_net(const struct sk_buff *skb)
 	return sock_net(skb->sk);
 }
 
-__rust_helper bool rust_helper_netlink_is_admin(const struct sk_buff *skb)
-{
-	return netlink_net_capable(skb, CAP_NET_ADMIN);
-}
-
 __rust_helper void *rust_helper_nlmsg_start(struct sk_buff *skb, u32 portid, u32 seq, int type,
 					    int payload, int flags)
 {

@@ -54,16 +54,6 @@ __rust_helper struct net *rust_helper_net_find(u64 id)
 	return found;
 }
 
-__rust_helper unsigned int rust_helper_net_inum(const struct net *net)
-{
-	return net->ns.inum;
-}
-
-__rust_helper bool rust_helper_net_alive(const struct net *net)
-{
-	return check_net(net);
-}
-
 __rust_helper void *rust_helper_net_slot(const struct net *net, unsigned int id)
 {
 	return net_generic(net, id);
@@ -123,16 +113,6 @@ __rust_helper struct net_device *rust_helper_dev_lower(struct net_device *dev, u
 	return it;
 }
 
-__rust_helper bool rust_helper_dev_up(const struct net_device *dev)
-{
-	return netif_running(dev) && netif_carrier_ok(dev);
-}
-
-__rust_helper unsigned int rust_helper_dev_mtu(const struct net_device *dev)
-{
-	return READ_ONCE(dev->mtu);
-}
-
 __rust_helper struct net *rust_helper_dev_net(const struct net_device *dev)
 {
 	return dev_net(dev);
@@ -188,11 +168,6 @@ __rust_helper unsigned int rust_helper_dev_ipv6(struct net_device *dev, unsigned
 	rcu_read_unlock();
 #endif
 	return n;
-}
-
-__rust_helper struct net_device *rust_helper_notifier_dev(void *info)
-{
-	return netdev_notifier_info_to_dev(info);
 }
 
 __rust_helper void rust_helper_random_bytes(void *buf, size_t len)

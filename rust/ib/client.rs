@@ -125,11 +125,6 @@ impl<T: Client> Registration<T> {
         // INVARIANT: Registered, and the slot is set.
         Ok(Self { context })
     }
-
-    /// The client given at registration.
-    pub fn client(&self) -> &T {
-        &self.context.client
-    }
 }
 
 impl<T: Client> Drop for Registration<T> {

@@ -187,12 +187,6 @@ impl Device {
         unsafe { NetDevice::take(bindings::ib_device_get_netdev(self.as_raw(), port).cast()) }
     }
 
-    /// The node's globally unique identifier.
-    pub fn guid(&self) -> [u8; 8] {
-        // SAFETY: The device is valid, and the field does not change once it is registered.
-        unsafe { (*self.as_raw()).node_guid }.to_ne_bytes()
-    }
-
     /// The numbers of the ports.
     pub fn ports(&self) -> core::ops::RangeInclusive<u32> {
         // SAFETY: The device is valid.

@@ -80,7 +80,7 @@ pub struct Subsystem {
 impl Subsystem {
     /// Prepares for sockets; `EBUSY` if that has been done.
     pub fn new(name: &'static CStr) -> Result<Self> {
-        let queue = || crate::workqueue::Queue::new(name, crate::workqueue::QueueKind::Unbound, 0);
+        let queue = || crate::workqueue::Queue::new(name, 0);
         let (reaper, late) = (queue()?, queue()?);
         if REAPER
             .compare_exchange(
