@@ -252,7 +252,7 @@ pub(crate) fn of(net: &Net) -> Result<Arc<Netns>> {
 }
 
 impl Netns {
-    /// The queue of all work items but those of the other two.
+    /// The queue of all work items but those of the others.
     pub(crate) fn queue(&self) -> &Queue {
         &self.shared.queue
     }
