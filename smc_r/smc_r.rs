@@ -20,7 +20,7 @@
 //! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
 //! 2. `Handshake::state` (`smc_handshake_state`)
 //! 3. mutexes: `Groups::list` (`smc_groups`), then `Group::pools` (`smc_pools`), `Group::rings` (`smc_rings`) and
-//!    `GroupRmb::keys` (`smc_keys`); then those of
+//!    `GroupRmb::keys` (`smc_keys`); the gate of a netlink family (`genl_registered`), with none of these held; then those of
 //!    [`device`] (`smc_r::DeviceTable::list`, `smc_r::Device::inner`); then `pnet::Table` (`smc_pnet`), `Rules::list`
 //!    (`smc_rules`), `Netns::eids` (`smc_eids`), `Stats::failures` (`smc_failures`), and whether a namespace has the hooks
 //!    for the option (`tcp_option`); then those of a transport (`ib::Connection::registration`,
