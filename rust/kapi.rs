@@ -30,6 +30,7 @@ pub mod netdev;
 pub mod netlink;
 pub mod percpu;
 pub mod pernet;
+pub mod reboot;
 pub mod sock;
 pub mod spinlock_bh;
 pub mod sysctl;

@@ -175,7 +175,8 @@ impl Device {
         }
     }
 
-    /// Whether a namespace may use it. May sleep.
+    /// Whether a namespace may use it: the administrator can bind devices to one namespace each, whatever their cards are
+    /// in. May sleep.
     fn is_open_to(&self, net: &Net) -> bool {
         self.ib().is_ok_and(|ib| ib.is_in(net))
     }
@@ -381,16 +382,6 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// May the namespace use the device? The administrator can bind devices to one namespace each, whatever
-    /// their cards are in.
-    fn may_use(&self, device: &Device) -> bool {
-        // Others have to be looked for.
-        if self.gid.namespace == Net::init().id() {
-            return device.is_open_to(Net::init());
-        }
-        Net::by_id(self.gid.namespace).is_some_and(|net| device.is_open_to(&net))
-    }
-
     /// How well a GID of a port that [suits](DeviceTable::suits) does.
     fn rank(&self, entry: &GidEntry) -> Option<Rank> {
         self.gid.rank(&Candidate {
@@ -446,7 +437,10 @@ impl DeviceTable {
     /// The best path on each active port that has any, the best of all first. May sleep.
     pub(crate) fn paths(&self, want: &Want) -> Result<KVec<Path>> {
         let mut paths: KVec<(Rank, Path)> = KVec::new();
-        for device in &self.list()? {
+        // Once for all devices: there may be many namespaces to look through.
+        let net = Net::by_id(want.gid.namespace).ok_or(ENODEV)?;
+        let devices = self.list()?;
+        for device in devices.iter().filter(|device| device.is_open_to(&net)) {
             for port in device.ports() {
                 if device.is_drained(port) || !self.suits(want, device, port) {
                     continue;
@@ -512,10 +506,10 @@ impl DeviceTable {
         Ok(paths)
     }
 
-    /// Whether a port is in the physical network that is wanted, if one is, and may be used.
+    /// Whether a port is in the physical network that is wanted, if one is.
     fn suits(&self, want: &Want, device: &Device, port: u8) -> bool {
         let named = |id| pnet::of_port(self, device, port).is_some_and(|port| port.id == id);
-        want.may_use(device) && want.pnet.is_none_or(named)
+        want.pnet.is_none_or(named)
     }
 
     /// Whether there is any device. Any context.

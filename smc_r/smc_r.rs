@@ -75,6 +75,7 @@ use kapi::{
     genl,
     memory::Shrinker,
     pernet,
+    reboot,
     sock,
     tcp,
     tcp_option,
@@ -166,6 +167,7 @@ impl Drop for Ended {
 
 /// Everything that is registered, in the order in which it goes.
 struct SmcR {
+    _reboot: reboot::Registration<Groups>,
     _shrinker: Shrinker<Shared>,
     _netlink: genl::Registration<SmcFamily>,
     _pnet: genl::Registration<PnetFamily>,
@@ -204,12 +206,14 @@ impl kernel::Module for SmcR {
         let own = Ended(shared.clone());
         let namespaces = NETNS.register(shared.clone())?;
         let option = tcp_option::Registration::new(smc_proto::tcp_option::OPTION)?;
+        let reboot = reboot::Registration::new(shared.groups.clone())?;
         let shrinker = Shrinker::new(c"smc_r", shared)?;
         let netlink = genl::Registration::new(module)?;
         let pnet = genl::Registration::new(module)?;
         // Last: from here on there may be sockets, for which nothing must fail any more.
         let sockets = sock::Registration::new(module, AF_SMC, Some(IPPROTO_SMC))?;
         Ok(Self {
+            _reboot: reboot,
             _shrinker: shrinker,
             _netlink: netlink,
             _pnet: pnet,

@@ -14,6 +14,7 @@
 #include <linux/netfilter.h>
 #include <linux/netlink.h>
 #include <linux/poll.h>
+#include <linux/reboot.h>
 #include <linux/scatterlist.h>
 #include <linux/shrinker.h>
 #include <linux/sock_diag.h>

@@ -9,6 +9,7 @@ use kapi::{
     genl::Changes,
     grow::{self, Grow},
     new_spinlock_bh,
+    reboot,
     spinlock_bh::SpinLockBh, //
 };
 use kernel::{
@@ -66,8 +67,8 @@ const MAX_GROUPS_OF_A_HOST: usize = 256;
 /// And with those whose first contacts are under way.
 const MOST_GROUPS: usize = MAX_GROUPS + MAX_FIRST_CONTACTS;
 
-/// How long the removal of a device waits for links to be deleted, in milliseconds: many times what that
-/// takes, and little for who removes it while a peer is gone.
+/// How long the removal of a device, or a machine that is about to stop, waits for links to be deleted, in milliseconds: many
+/// times what that takes, and little for who wants either while a peer is gone.
 const FAREWELL: Millis = 1_000;
 
 /// With whom a first contact is under way: the namespace, by its cookie, and the peer's address.
@@ -121,7 +122,7 @@ pub(crate) enum ServerChoice {
     Subsequent(Arc<Group>, Seat, ConnToken),
     /// A first contact with this peer is under way: look again when it is over.
     Wait(Arc<Group>),
-    /// This group is new, and in the list already; the connection is counted in.
+    /// This group is new, and in the list already, without a link; the connection is counted in.
     First(Arc<Group>, ConnToken, FirstContact),
 }
 
@@ -218,7 +219,7 @@ impl Groups {
             .find_map(|group| seat(group, Fit::OnePort))
     }
 
-    /// A new group for a client whose server, at the address `from`, asks for one. Sleeps.
+    /// A new group, without a link, for a client whose server, at the address `from`, asks for one. Sleeps.
     pub(crate) fn create_client(
         &self,
         ns: &Arc<Netns>,
@@ -282,16 +283,9 @@ impl Groups {
     ) -> Result<(Arc<Group>, ConnToken)> {
         list.make_room(1, GFP_KERNEL)?;
         let group = Group::new(ns.clone(), role, peer, path, terms)?;
-        let Some(token) = group.add_connection() else {
-            group.release();
-            return Err(ENOBUFS);
-        };
+        let token = group.add_connection().ok_or(ENOBUFS)?;
         list.append(group.clone(), GFP_KERNEL)?;
         self.changes.note();
-        // It may have begun to be drained since it was chosen, by somebody who did not find this group.
-        if path.device.is_drained(path.port) {
-            group.drain_with_port(path);
-        }
         Ok((group, token))
     }
 
@@ -473,6 +467,18 @@ impl Groups {
                 group.link_lost(link.place);
             }
         });
+    }
+}
+
+/// A machine that stops takes all link groups with it: their peers need not wait until it has been silent for a while.
+impl reboot::Listener for Groups {
+    fn machine_stops(&self) {
+        let end = now().after(FAREWELL);
+        // Programs may still be running, and connect again.
+        while self.after(0).is_some() && now() < end {
+            self.shut_down(ShutDown::Operator, |_| true);
+            fsleep(Delta::from_millis(5));
+        }
     }
 }
 

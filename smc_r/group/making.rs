@@ -58,6 +58,36 @@ impl workqueue::Handler<Arc<Group>> for Breaker {
 }
 
 impl Group {
+    /// Makes the link of the first contact, which is not connected yet. The group is in the list already: a device may take
+    /// long over a queue pair, and nobody who looks for another group waits for that. Process context.
+    pub(crate) fn make_first_link(self: &Arc<Self>) -> Result<Arc<Link>> {
+        let link = Link::new(self.clone(), LinkIx::FIRST, self.first_path.clone())?;
+        if !self.place_first(&link) {
+            link.shutdown();
+            return Err(ENOTCONN);
+        }
+        // Its device may have gone, or have begun to be drained, since the path was chosen: whoever saw to that did not
+        // find this link. Whoever takes the group apart does.
+        let Path { device, port, .. } = &link.path;
+        device.ib()?;
+        if device.is_drained(*port) {
+            self.drain_with_port(&link.path);
+        }
+        Ok(link)
+    }
+
+    /// False if the end of the group has come before.
+    fn place_first(&self, link: &Arc<Link>) -> bool {
+        let guard = self.flow.lock();
+        if guard.flow.is_over() {
+            return false;
+        }
+        if let Some(place) = self.links.lock().places.first_mut() {
+            *place = Some(link.clone());
+        }
+        true
+    }
+
     /// Has the work item see to something, and forget what else it was to do.
     pub(super) fn make_later(self: &Arc<Self>, task: Task) {
         self.links.lock().task = Some(task);

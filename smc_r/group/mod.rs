@@ -323,7 +323,7 @@ struct Waiters {
 }
 
 impl Group {
-    /// A group with one link on `path` that is not connected yet. Sleeps.
+    /// A group without links; the first one will be on `path`. Sleeps, but no device is asked for anything.
     pub(crate) fn new(
         ns: Arc<Netns>,
         role: Role,
@@ -347,7 +347,7 @@ impl Group {
         let shared = KVec::with_capacity(SHARED, GFP_KERNEL)?;
         let table = Table::new(role)?;
         let counted = Counted::new(ns.clone());
-        let group = Arc::pin_init(
+        Arc::pin_init(
             try_pin_init!(Self {
                 ns,
                 number,
@@ -401,16 +401,11 @@ impl Group {
                 _counted: counted,
             }),
             GFP_KERNEL,
-        )?;
-        let link = Link::new(group.clone(), LinkIx::FIRST, path.clone())?;
-        if let Some(place) = group.links.lock().places.first_mut() {
-            *place = Some(link);
-        }
-        Ok(group)
+        )
     }
 
     /// The LLC engine of a new group. Apart from [`Self::new`], so that the stack holds no room for it
-    /// while queue pairs are made, which goes deep.
+    /// while other memory is asked for, which goes deep.
     #[inline(never)]
     fn new_flow(ns: &Netns, role: Role, id: u32, terms: Option<&Terms>) -> Result<KBox<Flow>> {
         let idle = ns.setting(Setting::IdleTime).saturating_mul(1000);

@@ -108,9 +108,12 @@ impl Handshake {
             else {
                 return Some(Contact::Refuse(Diagnosis::MEMORY));
             };
-            draft.link = group.first_link();
             draft.token = Some(token);
             draft.group = Some((group.clone(), true));
+            draft.link = group.make_first_link().ok();
+            if draft.link.is_none() {
+                return Some(Contact::Refuse(Diagnosis::MEMORY));
+            }
             if group.connect(&offer.link).is_err() {
                 return Some(Contact::Refuse(Diagnosis::READY_LINK));
             }
@@ -177,9 +180,12 @@ impl Handshake {
             }
             Ok(ServerChoice::First(group, token, first_contact)) => {
                 draft.first_contact = Some(first_contact);
-                draft.link = group.first_link();
                 draft.token = Some(token);
-                draft.group = Some((group, true));
+                draft.group = Some((group.clone(), true));
+                draft.link = group.make_first_link().ok();
+                if draft.link.is_none() {
+                    return Some(Contact::Refuse(Diagnosis::MEMORY));
+                }
             }
             Ok(ServerChoice::Wait(group)) => {
                 if self.wait(draft, &group).is_err() {
