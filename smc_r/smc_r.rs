@@ -37,7 +37,7 @@
 //!    has for listeners (`kapi_listening_lock`); those of TCP's hash, where a SYN is looked at; those of the device's driver
 //!
 //! Nothing is held while a peer is waited for; but `Handshake::state` is while a gateway on the same link is
-//! asked for its address, and the locks of whoever removes a device are while links on it are left in
+//! asked for its address, and the locks of whoever removes a device, or stops the machine, are while links are left in
 //! order: a second at most.
 
 #![forbid(unsafe_code)]

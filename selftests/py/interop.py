@@ -17,12 +17,14 @@ import collections
 import concurrent.futures
 import glob
 import hashlib
+import json
 import os
 import random
 import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -403,6 +405,68 @@ def listener_goes(role, host, port, ready, rounds):
     s.check(connected > int(rounds) // 4, f"hardly anybody was connected: {dict(got)}")
 
 
+def client_goes(role, host, port, ready, rounds):
+    """A client goes at any moment of the first contact. What the server has accepted by then comes to an end, whatever it is
+    told, before anything else has become of the link group."""
+    rounds = range(int(rounds))
+    if role == "client":
+        chance = random.Random(12)
+        for number in rounds:
+            with s.smc_socket(host) as sock:
+                sock.setblocking(False)
+                sock.connect_ex((host, port))
+                time.sleep(chance.random() * 0.4)
+                if number % 2:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.touch(f"{ready}.gone{number}")
+            until_file(f"{ready}.next{number}")
+            end_groups(role)
+        return
+    got, longest = collections.Counter(), 0
+
+    def end_of(sock):
+        # A link that is silent is tested after 30 s.
+        sock.settimeout(60)
+        with sock:
+            try:
+                got[f"recv={sock.recv(1)!r}"] += 1
+            except OSError as error:
+                # That of Python's limit has no number.
+                got[s.name_of(error) if error.errno else "waits for ever"] += 1
+
+    with listen(host, port, ready) as listener, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for number in rounds:
+            ends = []
+            listener.settimeout(0.3)
+            over = False
+            while not over:
+                over = os.path.exists(f"{ready}.gone{number}")
+                try:
+                    ends.append(pool.submit(end_of, accept(listener)))
+                except TimeoutError:
+                    pass
+            began = time.monotonic()
+            concurrent.futures.wait(ends)
+            longest = max(longest, time.monotonic() - began)
+            end_groups(role)
+            s.touch(f"{ready}.next{number}")
+    s.say("#", f"{len(rounds)} clients, {got.total()} accepted, which ended within {longest:.1f} s:",
+          ", ".join(f"{n} {what}" for what, n in got.items()))
+    s.equal("servers that wait for ever", 0, got["waits for ever"])
+    s.check(got.total() > len(rounds) // 8, "hardly any was accepted")
+
+
+def end_groups(role):
+    """The next connection is a first contact again. One of both sides can do that."""
+    if os.environ["VM_ROLE"] != "a":
+        return
+    listed = subprocess.run(["smcctl", "--json", "groups"], check=True, stdout=subprocess.PIPE, timeout=s.LIMIT)
+    for group in json.loads(listed.stdout)["groups"]:
+        if group["role"] == role:
+            # It may have ended by itself.
+            subprocess.run(["smcctl", "drain", "-g", group["id"]], check=False, stderr=subprocess.DEVNULL, timeout=s.LIMIT)
+
+
 def left_over(role, host, port, ready, who, how):
     """One end's program ends its stream, or itself, with data that has found no room; the other one, which reads late, gets
     all of it."""
@@ -636,8 +700,8 @@ def play(part, words):
         # What is done to their links comes first.
         os.nice(10)
     sys.argv[1:] = [case]
-    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, listener_goes, left_over,
-             on_demand, held, sequence, paced, ipsec_policy, many, cut)
+    table = (bulk, steady, endured, one_way, ping_pong, urgent, half_close, abort, reset, killed, listener_goes, client_goes,
+             left_over, on_demand, held, sequence, paced, ipsec_policy, many, cut)
     s.run({f.__name__: lambda f=f: f(role, host, int(port), ready, *rest) for f in table})
     sys.stdout.flush()
 

@@ -149,7 +149,10 @@ goes() {
 returns() {
 	echo "@vm power b on"
 	until_true 90 boots_are $(($(cat "$TMP/boots") + 1)) || fail "b did not come back"
+	rm "$TMP/boots"
 }
+# It is not there, which a case that has failed leaves behind.
+is_gone() { [ -e "$TMP/boots" ]; }
 
 setup_led() {
 	trap leave_led EXIT

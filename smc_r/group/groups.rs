@@ -44,6 +44,8 @@ pub(crate) struct Groups {
     #[pin]
     list: Mutex<KVec<Arc<Group>>>,
     last_number: Atomic<u64>,
+    /// Groups whose queue pairs have not been taken apart, in the list or not any more.
+    unreleased: Atomic<usize>,
     #[pin]
     first_contacts: SpinLockBh<[Option<Begun>; MAX_FIRST_CONTACTS]>,
     changes: Changes,
@@ -131,6 +133,7 @@ impl Groups {
         pin_init!(Self {
             list <- new_mutex!(KVec::new(), "smc_groups"),
             last_number: Atomic::new(0),
+            unreleased: Atomic::new(0),
             first_contacts <- new_spinlock_bh!([None; MAX_FIRST_CONTACTS], "smc_first_contacts"),
             changes: Changes::new(),
             drains: Changes::new(),
@@ -285,8 +288,14 @@ impl Groups {
         let group = Group::new(ns.clone(), role, peer, path, terms)?;
         let token = group.add_connection().ok_or(ENOBUFS)?;
         list.append(group.clone(), GFP_KERNEL)?;
+        self.unreleased.fetch_add(1, Relaxed);
         self.changes.note();
         Ok((group, token))
+    }
+
+    /// The queue pairs of a group have been taken apart.
+    pub(super) fn note_released(&self) {
+        self.unreleased.fetch_sub(1, Relaxed);
     }
 
     /// The client's group and link that an Accept names, in the VLAN of the TCP connection: what goes in one VLAN
@@ -474,8 +483,8 @@ impl Groups {
 impl reboot::Listener for Groups {
     fn machine_stops(&self) {
         let end = now().after(FAREWELL);
-        // Programs may still be running, and connect again.
-        while self.after(0).is_some() && now() < end {
+        // What they say last has to get to their peers. Programs may still be running, and connect again.
+        while self.unreleased.load(Relaxed) != 0 && now() < end {
             self.shut_down(ShutDown::Operator, |_| true);
             fsleep(Delta::from_millis(5));
         }

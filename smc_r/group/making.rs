@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Further links of a group: what the LLC engine asks for is made and connected here, by a work item of
-//! its own, so that timers and failures need not wait for it. Another one takes apart what is gone.
+//! The links of a group. After the first one, what the LLC engine asks for is made and connected by a work item of its own, so
+//! that timers and failures need not wait for it. Another one takes apart what is gone.
 
 use kapi::{
     errno::{EHOSTUNREACH, ENOTCONN, ESTALE},
@@ -15,7 +15,7 @@ use kernel::{
 use smc_proto::{
     group::{LinkEnd, LinkIx},
     llc_flow::Attempt,
-    wire::Gid, //
+    wire::{Diagnosis, Gid}, //
 };
 
 use super::{pools::Pools, Group};
@@ -58,20 +58,35 @@ impl workqueue::Handler<Arc<Group>> for Breaker {
 }
 
 impl Group {
-    /// Makes the link of the first contact, which is not connected yet. The group is in the list already: a device may take
-    /// long over a queue pair, and nobody who looks for another group waits for that. Process context.
-    pub(crate) fn make_first_link(self: &Arc<Self>) -> Result<Arc<Link>> {
+    /// Makes the link of the first contact, which is not connected yet, or says why there is none. The group is in the list
+    /// already: a device may take long over a queue pair, and nobody who looks for another group waits for that. Process
+    /// context.
+    pub(crate) fn make_first_link(self: &Arc<Self>) -> Result<Arc<Link>, Diagnosis> {
+        self.first_link_made().map_err(|error| match error {
+            ENOTCONN | ENODEV => Diagnosis::NO_ACTIVE_LINK,
+            _ => {
+                // Whoever waits for this group need not try in vain, too.
+                self.no_link.populate(Diagnosis::MEMORY);
+                Diagnosis::MEMORY
+            }
+        })
+    }
+
+    fn first_link_made(self: &Arc<Self>) -> Result<Arc<Link>> {
         let link = Link::new(self.clone(), LinkIx::FIRST, self.first_path.clone())?;
         if !self.place_first(&link) {
             link.shutdown();
             return Err(ENOTCONN);
         }
-        // Its device may have gone, or have begun to be drained, since the path was chosen: whoever saw to that did not
-        // find this link. Whoever takes the group apart does.
-        let Path { device, port, .. } = &link.path;
-        device.ib()?;
-        if device.is_drained(*port) {
-            self.drain_with_port(&link.path);
+        self.ns.shared.groups.note_link();
+        // What has become of its port since that was chosen, nobody has told of a link that was not there. Whoever takes the
+        // group apart finds this one.
+        let path = &link.path;
+        if !path.works() {
+            return Err(ENODEV);
+        }
+        if path.device.is_drained(path.port) {
+            self.drain_with_port(path);
         }
         Ok(link)
     }

@@ -9,7 +9,7 @@
 //! * This file: the group, its links and its LLC engine.
 //! * [`groups`]: all groups, and the choice between them.
 //! * [`members`], [`table`], [`pools`], [`rings`]: connections and their buffers.
-//! * [`making`]: further links. [`moving`]: connections that go from one link to another.
+//! * [`making`]: links. [`moving`]: connections that go from one link to another.
 //! * [`upcalls`]: what links report. [`service`]: the work item.
 
 mod groups;
@@ -62,7 +62,7 @@ use smc_proto::{
     llc::v2::RTokenPairWire,
     llc_flow::{Flow, FlowParams, Outgoing, Redundancy, RmbId, Version},
     timer::{FlowTiming, Time},
-    wire::{Eid, Gid, LinkNum, PeerId}, //
+    wire::{Diagnosis, Eid, Gid, LinkNum, PeerId}, //
 };
 
 use crate::{
@@ -215,6 +215,8 @@ pub(crate) struct Group {
     asked: Atomic<u32>,
     /// Its links are taken apart, not 0.
     released: Atomic<u32>,
+    /// Why the first link could not be made.
+    no_link: SetOnce<Diagnosis>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
     /// The peer's address in the connection of the first contact, if it is known.
@@ -393,6 +395,7 @@ impl Group {
                 quiet: Atomic::new(0),
                 asked: Atomic::new(0),
                 released: Atomic::new(0),
+                no_link: SetOnce::new(),
                 choices: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
@@ -694,6 +697,11 @@ impl Group {
             waiters.others.append(handshake, GFP_ATOMIC)?;
         }
         Ok(())
+    }
+
+    /// Why those who have waited for the first link wait in vain, if they would also do so for another group.
+    pub(crate) fn no_link(&self) -> Option<Diagnosis> {
+        self.no_link.as_ref().copied()
     }
 
     /// Takes back [`Group::wait`].

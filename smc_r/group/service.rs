@@ -166,6 +166,17 @@ impl Group {
     /// fails when the first contact is over leaves the group alone: false then. Process context.
     pub(crate) fn abandon(self: &Arc<Self>, agreed: bool) -> bool {
         let is_over = self.with_flow(|flow, _, _| flow.abandon(agreed));
+        self.abandoned(is_over)
+    }
+
+    /// The same for a first contact whose connection nobody wants any more: false as well where its peer may use that
+    /// already.
+    pub(crate) fn settle(self: &Arc<Self>) -> bool {
+        let is_over = self.with_flow(|flow, _, _| flow.settle());
+        self.abandoned(is_over)
+    }
+
+    fn abandoned(self: &Arc<Self>, is_over: bool) -> bool {
         if is_over {
             self.retire();
             self.release();
@@ -396,7 +407,9 @@ impl Group {
             }
         }
         self.shut_down_gone();
-        self.released.store(1, Relaxed);
+        if self.released.xchg(1, Relaxed) == 0 {
+            self.ns.shared.groups.note_released();
+        }
         self.free_idle();
         self.ns.shared.groups.note_link();
         self.first_contact_lost();

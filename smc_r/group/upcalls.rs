@@ -21,8 +21,9 @@ impl Group {
             .and_then(|token| Ok((token, self.table.lock().find_or_keep(token, link, cdc)?)));
         match found {
             Ok((token, sk)) => conn::received(&sk, self, token, link, cdc),
+            // What was on its way when the group ended is no fault.
             Err(kept) => {
-                if !kept {
+                if !kept && !self.is_over() {
                     self.ns.stats.cdc_dropped();
                 }
             }

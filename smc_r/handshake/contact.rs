@@ -110,9 +110,9 @@ impl Handshake {
             };
             draft.token = Some(token);
             draft.group = Some((group.clone(), true));
-            draft.link = group.make_first_link().ok();
-            if draft.link.is_none() {
-                return Some(Contact::Refuse(Diagnosis::MEMORY));
+            match group.make_first_link() {
+                Ok(link) => draft.link = Some(link),
+                Err(reason) => return Some(Contact::Refuse(reason)),
             }
             if group.connect(&offer.link).is_err() {
                 return Some(Contact::Refuse(Diagnosis::READY_LINK));
@@ -167,6 +167,9 @@ impl Handshake {
             Ok(found) => found,
             Err(reason) => return Some(Contact::Refuse(reason)),
         };
+        if let Some(reason) = draft.waits.as_ref().and_then(|group| group.no_link()) {
+            return Some(Contact::Refuse(reason));
+        }
         self.stop_waiting(draft);
         let groups = &self.sk.ns.shared.groups;
         draft.v2 = found.v2;
@@ -182,9 +185,9 @@ impl Handshake {
                 draft.first_contact = Some(first_contact);
                 draft.token = Some(token);
                 draft.group = Some((group.clone(), true));
-                draft.link = group.make_first_link().ok();
-                if draft.link.is_none() {
-                    return Some(Contact::Refuse(Diagnosis::MEMORY));
+                match group.make_first_link() {
+                    Ok(link) => draft.link = Some(link),
+                    Err(reason) => return Some(Contact::Refuse(reason)),
                 }
             }
             Ok(ServerChoice::Wait(group)) => {

@@ -312,13 +312,13 @@ impl Handshake {
         }
     }
 
-    /// A first contact is given up, unless its link has come up, which may not have been told here yet: the peer may use the
+    /// A first contact is given up, unless its link is confirmed, which may not have been told here yet: the peer may use the
     /// connection by then, and has to be told of its end over the link. So there is one.
     fn settle_first_contact(self: &Arc<Self>, state: &mut State) {
         let Some((group, first @ true)) = &mut state.draft.group else {
             return;
         };
-        if group.abandon(false) {
+        if group.settle() {
             *first = false;
             return;
         }

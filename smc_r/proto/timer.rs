@@ -120,6 +120,8 @@ pub struct FlowTiming {
     pub idle_client: Millis,
     /// Wait for the completion of the last message of a link group.
     pub last_send: Millis,
+    /// How long after it the queue pairs of a link group that was in use acknowledge what is on its way.
+    pub linger: Millis,
 }
 
 impl FlowTiming {
@@ -140,6 +142,7 @@ impl FlowTiming {
         idle_server: 600_000,
         idle_client: 610_000,
         last_send: 2_000,
+        linger: 200,
     };
 }
 

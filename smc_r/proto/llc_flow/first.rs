@@ -155,6 +155,17 @@ impl Flow {
         true
     }
 
+    /// Nobody wants the connection of the first contact any more. Gives the group up as above, but for where CONFIRM LINK
+    /// has been answered: a peer that has the answer may take the connection for established, whatever becomes of what was to
+    /// follow, and has to be told of its end over the link. So the first contact is over, and false comes back.
+    pub fn settle(&mut self) -> bool {
+        if matches!(self.phase, Phase::Adding { .. } | Phase::Joining) {
+            self.complete(self.clock);
+            return false;
+        }
+        self.abandon(false)
+    }
+
     fn give_up(&mut self) {
         self.phase = Phase::Down;
         self.clear();

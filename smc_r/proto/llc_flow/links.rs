@@ -40,6 +40,9 @@ use crate::{
     wire::LinkNum, //
 };
 
+/// A link on which a CDC message has come within that time, in milliseconds, may have more of them on its way.
+const LATELY: Millis = 1_000;
+
 /// One link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
@@ -967,6 +970,22 @@ impl Flow {
         self.port_came = false;
         self.requested = None;
         self.idle_since = None;
+    }
+
+    /// The peer knows of the end. What it had sent until then is acknowledged still, if nothing is broken: it may wait for
+    /// that. Linux does, with a socket locked, and for ever where its queue pairs repeat without end.
+    pub(super) fn last_words_arrived(&mut self, now: Time) {
+        let linger = self.params.timing.linger;
+        let mut links = self.links.iter().flatten();
+        let was_busy = links.any(|link| link.last_data.after(LATELY) > now);
+        match &mut self.phase {
+            Phase::Ending { until, words, .. }
+                if was_busy && words.is_none_or(|words| words.orderly) =>
+            {
+                *until = (*until).min(now.after(linger));
+            }
+            _ => self.release(),
+        }
     }
 
     pub(super) fn release(&mut self) {

@@ -830,7 +830,7 @@ impl Flow {
     pub fn handle_sent(&mut self, link: LinkIx, note: Note, ok: bool, now: Time) {
         self.clock = now;
         match (note, &mut self.phase) {
-            (Note::Last, Phase::Ending { .. }) if ok => self.release(),
+            (Note::Last, Phase::Ending { .. }) if ok => self.last_words_arrived(now),
             (Note::Last, Phase::Ending { via, .. }) if *via == link => {
                 self.repeat_last_words(link, now);
             }

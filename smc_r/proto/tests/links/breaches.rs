@@ -1104,6 +1104,13 @@ fn the_end_is_told_until_a_message_gets_through() {
                 assert_eq!((events(&mut flow), said(&mut flow)), (vec![], vec![]));
                 flow.handle_sent(place(1), Note::Last, succeeds, at(4));
                 assert_eq!(said(&mut flow), []);
+                // Who has heard it may have something on its way.
+                if succeeds {
+                    assert_eq!(events(&mut flow), []);
+                    flow.handle_timeout(at(4 + u64::from(
+                        smc_proto::timer::FlowTiming::DEFAULT.linger,
+                    )));
+                }
                 assert_eq!(events(&mut flow), [Event::Release]);
             }
         }

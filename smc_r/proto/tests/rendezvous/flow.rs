@@ -865,6 +865,28 @@ fn a_group_whose_first_contact_is_over_is_not_abandoned() {
     }
 }
 
+/// The peer may use the connection from CONFIRM LINK on, and is told of its end over the link.
+#[test]
+fn a_confirmed_link_outlives_a_connection_that_nobody_wants() {
+    for role in [Role::Client, Role::Server] {
+        let mut engine = Engine::new(role);
+        engine.sends();
+        assert!(engine.flow.settle(), "nothing is confirmed");
+        assert!(engine.flow.is_over());
+
+        let mut engine = Engine::new(role);
+        engine.sends();
+        engine.receive(Llc::ConfirmLink(engine.peer_confirms()));
+        assert_eq!(engine.events(), []);
+        assert!(!engine.flow.settle());
+        let up = Event::FirstContact(LinkResult::Up);
+        assert_eq!(engine.events().last(), Some(&up));
+        assert!(engine.flow.is_usable());
+        assert!(!engine.flow.settle());
+        assert_eq!(engine.events(), []);
+    }
+}
+
 // The wrong message at the wrong moment
 
 #[test]
@@ -1422,6 +1444,8 @@ fn client_obeys_a_deletion_that_is(orderly: bool) {
         [Event::Down(DownReason::PeerDeleted(DeleteReason::OPERATOR))]
     );
     client.flow.handle_sent(LINK, Note::Last, true, client.now);
+    assert_eq!(client.events(), []);
+    client.pass(FlowTiming::DEFAULT.linger);
     assert_eq!(client.events(), [Event::Release]);
 }
 
@@ -1658,7 +1682,37 @@ fn a_shut_down_tells_the_peer() {
         assert_eq!(engine.events(), [Event::Down(DownReason::Local)]);
         engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
         engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
+        if orderly {
+            assert_eq!(engine.events(), []);
+            engine.pass(FlowTiming::DEFAULT.linger);
+        }
         assert_eq!(engine.events(), [Event::Release]);
+    }
+}
+
+/// What the peer had on its way when it learned of the end is acknowledged for a while; where nothing was, there is nothing
+/// to wait for.
+#[test]
+fn a_link_that_was_in_use_outlives_the_last_words() {
+    let linger = FlowTiming::DEFAULT.linger;
+    for role in [Role::Client, Role::Server] {
+        for (silence, expected) in [(0, linger), (500, linger), (1_001, 0)] {
+            let mut engine = Engine::active(role);
+            engine.flow.note_activity(LINK, engine.now);
+            engine.pass(silence);
+            engine.flow.shut_down(ShutDown::Operator, engine.now);
+            engine.events();
+            engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
+            if expected != 0 {
+                engine.pass(expected - 1);
+                assert_eq!(engine.events(), []);
+                // A second time it is not waited for.
+                engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
+                engine.pass(1);
+            }
+            assert_eq!(engine.events(), [Event::Release]);
+            assert_eq!(engine.flow.next_deadline(), None);
+        }
     }
 }
 
