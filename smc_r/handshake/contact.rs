@@ -167,7 +167,8 @@ impl Handshake {
             Ok(found) => found,
             Err(reason) => return Some(Contact::Refuse(reason)),
         };
-        if let Some(reason) = draft.waits.as_ref().and_then(|group| group.no_link()) {
+        let no_link = |group: &Arc<Group>| group.no_link(&found.path);
+        if let Some(reason) = draft.waits.as_ref().and_then(no_link) {
             return Some(Contact::Refuse(reason));
         }
         self.stop_waiting(draft);

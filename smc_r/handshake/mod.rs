@@ -326,6 +326,8 @@ impl Handshake {
             return;
         };
         if machine.handle_link(LinkResult::Up, now()).is_ok() {
+            // Whether data would have gone over it, nobody knows.
+            state.peer = None;
             let _ = self.act(state);
         }
     }

@@ -120,7 +120,7 @@ pub struct FlowTiming {
     pub idle_client: Millis,
     /// Wait for the completion of the last message of a link group.
     pub last_send: Millis,
-    /// How long after it the queue pairs of a link group that was in use acknowledge what is on its way.
+    /// How long after it queue pairs acknowledge what is on its way.
     pub linger: Millis,
 }
 

@@ -183,14 +183,7 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
     match sk.phase() {
         Phase::Accelerated => {
             sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
-            let linger = sk.linger();
-            let aborts = linger.is_some_and(Timeo::is_zero);
-            conn::close(sk, aborts);
-            if let (true, Ok(tcp)) = (aborts, sk.tcp()) {
-                // The same for TCP (RFC 7609 section 4.8.2), which leaves nothing that holds the port.
-                tcp.abort(ECONNABORTED);
-            }
-            let waits = linger.filter(|timeo| !timeo.is_zero() && !task_exiting());
+            let waits = close_connection(sk).filter(|timeo| !timeo.is_zero() && !task_exiting());
             if let Some(mut timeo) = waits {
                 // Running into the limit is what the program asked for: the rest goes on in the
                 // background.
@@ -205,13 +198,25 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
     }
 }
 
+/// Ends an accelerated connection as `SO_LINGER` says, which is given back. Socket lock held.
+fn close_connection(sk: &Sk<SmcSocket>) -> Option<Timeo> {
+    let linger = sk.linger();
+    let aborts = linger.is_some_and(Timeo::is_zero);
+    conn::close(sk, aborts);
+    if let (true, Ok(tcp)) = (aborts, sk.tcp()) {
+        // The same for TCP (RFC 7609 section 4.8.2), which leaves nothing that holds the port.
+        tcp.abort(ECONNABORTED);
+    }
+    linger
+}
+
 /// Ends a socket that has no accelerated connection. Socket lock held.
 fn end(sk: &Sk<SmcSocket>) -> Orphans {
     let orphans = accept::stop(sk);
     cancel_connect(sk);
-    // A rendezvous that was faster than the cancellation has made this an accelerated socket.
+    // A rendezvous that was faster than the cancellation, or has gone too far for it, has made this an accelerated socket.
     if sk.phase() == Phase::Accelerated {
-        conn::close(sk, false);
+        close_connection(sk);
         return orphans;
     }
     sk.set_phase(Phase::Dead);

@@ -155,11 +155,12 @@ impl Flow {
         true
     }
 
-    /// Nobody wants the connection of the first contact any more. Gives the group up as above, but for where CONFIRM LINK
-    /// has been answered: a peer that has the answer may take the connection for established, whatever becomes of what was to
+    /// Nobody wants the connection of the first contact any more. Gives the group up as above, but for a client that has
+    /// answered CONFIRM LINK: the server may take the connection for established, whatever becomes of what was to
     /// follow, and has to be told of its end over the link. So the first contact is over, and false comes back.
     pub fn settle(&mut self) -> bool {
-        if matches!(self.phase, Phase::Adding { .. } | Phase::Joining) {
+        let confirmed = matches!(self.phase, Phase::Adding { .. } | Phase::Joining);
+        if confirmed && self.params.role == Role::Client {
             self.complete(self.clock);
             return false;
         }

@@ -973,16 +973,20 @@ impl Flow {
     }
 
     /// The peer knows of the end. What it had sent until then is acknowledged still, if nothing is broken: it may wait for
-    /// that. Linux does, with a socket locked, and for ever where its queue pairs repeat without end.
+    /// that. Linux does, with a socket locked, and for ever where its queue pairs repeat without end. As server it also
+    /// answers by a DELETE LINK of its own, and goes on to use the group as long as that is not acknowledged.
     pub(super) fn last_words_arrived(&mut self, now: Time) {
         let linger = self.params.timing.linger;
         let mut links = self.links.iter().flatten();
-        let was_busy = links.any(|link| link.last_data.after(LATELY) > now);
+        let is_more_to_come = self.params.role == Role::Client
+            || links.any(|link| link.last_data.after(LATELY) > now);
         match &mut self.phase {
             Phase::Ending { until, words, .. }
-                if was_busy && words.is_none_or(|words| words.orderly) =>
+                if is_more_to_come && words.is_none_or(|words| words.orderly) =>
             {
                 *until = (*until).min(now.after(linger));
+                // Should the link fail meanwhile, they need not be repeated.
+                *words = None;
             }
             _ => self.release(),
         }

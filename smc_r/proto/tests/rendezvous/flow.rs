@@ -865,7 +865,7 @@ fn a_group_whose_first_contact_is_over_is_not_abandoned() {
     }
 }
 
-/// The peer may use the connection from CONFIRM LINK on, and is told of its end over the link.
+/// A server may use the connection from CONFIRM LINK on, and is told of its end over the link.
 #[test]
 fn a_confirmed_link_outlives_a_connection_that_nobody_wants() {
     for role in [Role::Client, Role::Server] {
@@ -873,18 +873,22 @@ fn a_confirmed_link_outlives_a_connection_that_nobody_wants() {
         engine.sends();
         assert!(engine.flow.settle(), "nothing is confirmed");
         assert!(engine.flow.is_over());
-
-        let mut engine = Engine::new(role);
-        engine.sends();
-        engine.receive(Llc::ConfirmLink(engine.peer_confirms()));
-        assert_eq!(engine.events(), []);
-        assert!(!engine.flow.settle());
-        let up = Event::FirstContact(LinkResult::Up);
-        assert_eq!(engine.events().last(), Some(&up));
-        assert!(engine.flow.is_usable());
-        assert!(!engine.flow.settle());
-        assert_eq!(engine.events(), []);
     }
+    let mut server = Engine::new(Role::Server);
+    server.sends();
+    server.receive(Llc::ConfirmLink(server.peer_confirms()));
+    assert!(server.flow.settle(), "a client does not use it");
+    assert!(server.flow.is_over());
+
+    let mut client = Engine::new(Role::Client);
+    client.receive(Llc::ConfirmLink(client.peer_confirms()));
+    assert_eq!(client.events(), []);
+    assert!(!client.flow.settle());
+    let up = Event::FirstContact(LinkResult::Up);
+    assert_eq!(client.events(), [up]);
+    assert!(client.flow.is_usable());
+    assert!(!client.flow.settle());
+    assert_eq!(client.events(), []);
 }
 
 // The wrong message at the wrong moment
@@ -1640,6 +1644,7 @@ fn an_idle_group_ends() {
         assert!(!engine.flow.is_usable());
         assert!(!engine.flow.add_connection());
         engine.flow.handle_sent(LINK, Note::Last, true, engine.now);
+        engine.pass(FlowTiming::DEFAULT.linger);
         assert_eq!(engine.events(), [Event::Release]);
     }
 }
@@ -1690,13 +1695,17 @@ fn a_shut_down_tells_the_peer() {
     }
 }
 
-/// What the peer had on its way when it learned of the end is acknowledged for a while; where nothing was, there is nothing
-/// to wait for.
+/// What the peer had on its way when it learned of the end is acknowledged for a while, and a server's answer. Where nothing
+/// comes, there is nothing to wait for.
 #[test]
-fn a_link_that_was_in_use_outlives_the_last_words() {
+fn a_link_outlives_the_last_words() {
     let linger = FlowTiming::DEFAULT.linger;
     for role in [Role::Client, Role::Server] {
-        for (silence, expected) in [(0, linger), (500, linger), (1_001, 0)] {
+        let at_rest = match role {
+            Role::Client => linger,
+            Role::Server => 0,
+        };
+        for (silence, expected) in [(0, linger), (500, linger), (1_001, at_rest)] {
             let mut engine = Engine::active(role);
             engine.flow.note_activity(LINK, engine.now);
             engine.pass(silence);
