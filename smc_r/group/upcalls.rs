@@ -47,10 +47,7 @@ impl Group {
 
     /// An LLC message was completed. Softirq.
     pub(crate) fn llc_sent(self: &Arc<Self>, link: LinkIx, note: Note, ok: bool) {
-        self.with_flow(|flow, _, now| {
-            self.note_activity(flow);
-            flow.handle_sent(link, note, ok, now);
-        });
+        self.with_flow(|flow, _, now| flow.handle_sent(link, note, ok, now));
     }
 
     /// Tells the LLC engine when the last CDC message came in over each link. Any context, with `flow` locked.

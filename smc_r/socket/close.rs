@@ -183,7 +183,14 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
     match sk.phase() {
         Phase::Accelerated => {
             sk.add_shutdown(RCV_SHUTDOWN | SEND_SHUTDOWN);
-            let waits = close_connection(sk).filter(|timeo| !timeo.is_zero() && !task_exiting());
+            let linger = sk.linger();
+            let aborts = linger.is_some_and(Timeo::is_zero);
+            conn::close(sk, aborts);
+            if let (true, Ok(tcp)) = (aborts, sk.tcp()) {
+                // The same for TCP (RFC 7609 section 4.8.2), which leaves nothing that holds the port.
+                tcp.abort(ECONNABORTED);
+            }
+            let waits = linger.filter(|timeo| !timeo.is_zero() && !task_exiting());
             if let Some(mut timeo) = waits {
                 // Running into the limit is what the program asked for: the rest goes on in the
                 // background.
@@ -198,25 +205,14 @@ pub(super) fn release(sk: &Sk<SmcSocket>) {
     }
 }
 
-/// Ends an accelerated connection as `SO_LINGER` says, which is given back. Socket lock held.
-fn close_connection(sk: &Sk<SmcSocket>) -> Option<Timeo> {
-    let linger = sk.linger();
-    let aborts = linger.is_some_and(Timeo::is_zero);
-    conn::close(sk, aborts);
-    if let (true, Ok(tcp)) = (aborts, sk.tcp()) {
-        // The same for TCP (RFC 7609 section 4.8.2), which leaves nothing that holds the port.
-        tcp.abort(ECONNABORTED);
-    }
-    linger
-}
-
 /// Ends a socket that has no accelerated connection. Socket lock held.
 fn end(sk: &Sk<SmcSocket>) -> Orphans {
     let orphans = accept::stop(sk);
     cancel_connect(sk);
     // A rendezvous that was faster than the cancellation, or has gone too far for it, has made this an accelerated socket.
     if sk.phase() == Phase::Accelerated {
-        close_connection(sk);
+        // TCP is not reset: a server that is not through with its part would take that for the end of the rendezvous.
+        conn::close(sk, sk.linger().is_some_and(Timeo::is_zero));
         return orphans;
     }
     sk.set_phase(Phase::Dead);

@@ -40,9 +40,6 @@ use crate::{
     wire::LinkNum, //
 };
 
-/// A link on which a CDC message has come within that time, in milliseconds, may have more of them on its way.
-const LATELY: Millis = 1_000;
-
 /// One link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
@@ -972,18 +969,13 @@ impl Flow {
         self.idle_since = None;
     }
 
-    /// The peer knows of the end. What it had sent until then is acknowledged still, if nothing is broken: it may wait for
-    /// that. Linux does, with a socket locked, and for ever where its queue pairs repeat without end. As server it also
-    /// answers by a DELETE LINK of its own, and goes on to use the group as long as that is not acknowledged.
+    /// The peer knows of the end. What it has sent until then, and sends because of it, is acknowledged still, if nothing is
+    /// broken: it may wait for that. Linux does, with a socket locked, and for ever where its queue pairs repeat without end.
+    /// As server it also answers by a DELETE LINK of its own, and goes on to use the group as long as that is not acknowledged.
     pub(super) fn last_words_arrived(&mut self, now: Time) {
         let linger = self.params.timing.linger;
-        let mut links = self.links.iter().flatten();
-        let is_more_to_come = self.params.role == Role::Client
-            || links.any(|link| link.last_data.after(LATELY) > now);
         match &mut self.phase {
-            Phase::Ending { until, words, .. }
-                if is_more_to_come && words.is_none_or(|words| words.orderly) =>
-            {
+            Phase::Ending { until, words, .. } if words.is_none_or(|words| words.orderly) => {
                 *until = (*until).min(now.after(linger));
                 // Should the link fail meanwhile, they need not be repeated.
                 *words = None;

@@ -1117,6 +1117,20 @@ fn the_end_is_told_until_a_message_gets_through() {
     }
 }
 
+/// What has arrived is not said again when its link fails behind it.
+#[test]
+fn the_end_is_told_once() {
+    for (mut flow, _) in sides() {
+        flow.shut_down(ShutDown::Operator, at(2));
+        said(&mut flow);
+        events(&mut flow);
+        flow.handle_sent(place(0), Note::Last, true, at(3));
+        flow.handle_link_failed(place(0), at(4));
+        assert_eq!(said(&mut flow), []);
+        assert_eq!(events(&mut flow), [Event::Release]);
+    }
+}
+
 /// A second link of the first contact without CONFIRM LINK: the server sends "a DELETE LINK to the client. Connection
 /// data cannot flow in the first link in the link group, until the reply to this DELETE LINK is received"; the client
 /// does "not consider the socket opened [...] until receiving confirmation from the server in the form of a DELETE
