@@ -47,6 +47,7 @@ both_qps() { echo "$(inA qps rxe0) $(inB qps rxe0)"; }
 show_state() {
 	local host f
 	for host in $A $B; do
+		[ "$host" = "$VM_ROLE" ] || ! is_gone || continue
 		in_host $host ss -tanH 2>/dev/null | head -n 12 | sed "s/^/# $host: /"
 		in_host $host timeout 10 smcctl stats 2>&1 | head -n 40 | sed "s/^/# $host: /"
 		in_host $host timeout 10 smcctl groups 2>&1 | head -n 10 | sed "s/^/# $host: /"

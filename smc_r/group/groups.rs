@@ -483,11 +483,9 @@ impl Groups {
 impl reboot::Listener for Groups {
     fn machine_stops(&self) {
         let end = now().after(FAREWELL);
-        // What they say last has to get to their peers. Programs may still be running, and connect again. A peer that is just
-        // sending finds out by itself that nothing is acknowledged; told of the end meanwhile, Linux may wait for that for
-        // ever.
+        // What they say last has to get to their peers. Programs may still be running, and connect again.
         while self.unreleased.load(Relaxed) != 0 && now() < end {
-            self.shut_down(ShutDown::Operator, Group::is_quiet);
+            self.shut_down(ShutDown::Operator, |_| true);
             fsleep(Delta::from_millis(5));
         }
     }

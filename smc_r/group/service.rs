@@ -15,7 +15,6 @@ use smc_proto::{
         Event,
         ShutDown, //
     },
-    timer::Time,
 };
 
 use super::{making::Task, Announced, Drain, Group, Known};
@@ -39,9 +38,6 @@ impl workqueue::Handler<Arc<Group>> for Service {
 /// as a queue pair repeats what is not acknowledged.
 pub(super) const PORT_GRACE: u32 = 4_000;
 
-/// Where nothing has come for so long, in milliseconds, nothing is on its way any more.
-const QUIET: u32 = 500;
-
 /// Tag type: looks whether a port that went down has come back.
 pub(super) struct PortCheck;
 
@@ -61,13 +57,6 @@ impl Group {
     /// Ends the group: the peer is told, connections are aborted. Any context.
     pub(crate) fn shut_down(self: &Arc<Self>, why: ShutDown) {
         self.with_flow(|flow, _, now| flow.shut_down(why, now));
-    }
-
-    /// Whether nothing has come for a while over any link.
-    pub(super) fn is_quiet(&self) -> bool {
-        let now = now();
-        let last = |link: Arc<Link>| Time::from_millis(link.last_received());
-        self.links().all(|link| last(link).after(QUIET) <= now)
     }
 
     /// Wants no new connections from now on, or wants them again as far as `who` is concerned. The group
