@@ -15,6 +15,7 @@ use smc_proto::{
         Event,
         ShutDown, //
     },
+    timer::Time, //
 };
 
 use super::{making::Task, Announced, Drain, Group, Known};
@@ -214,7 +215,10 @@ impl Group {
         loop {
             let (event, wait) = {
                 let mut guard = self.flow.lock();
-                self.note_activity(&mut guard.flow);
+                for link in self.links() {
+                    let last = Time::from_millis(link.last_received());
+                    guard.flow.note_activity(link.place, last);
+                }
                 guard.flow.handle_timeout(now());
                 self.flush(&mut guard);
                 let deadline = guard.flow.next_deadline().map(ms_until);

@@ -6,7 +6,7 @@ use kernel::sync::{atomic::Relaxed, Arc};
 use smc_proto::{
     cdc::Cdc,
     group::LinkIx,
-    llc_flow::{Flow, Note},
+    llc_flow::Note,
     timer::Time, //
 };
 
@@ -34,7 +34,10 @@ impl Group {
     pub(crate) fn llc_received(self: &Arc<Self>, link: LinkIx, message: &[u8]) {
         let (before, after) = self.with_flow(|flow, peers, now| {
             let before = flow.counters();
-            self.note_activity(flow);
+            if let Some(link) = self.link(link) {
+                let last = Time::from_millis(link.last_received());
+                flow.note_activity(link.place, last);
+            }
             flow.handle_received(link, message, peers, now);
             (before, flow.counters())
         });
@@ -48,13 +51,6 @@ impl Group {
     /// An LLC message was completed. Softirq.
     pub(crate) fn llc_sent(self: &Arc<Self>, link: LinkIx, note: Note, ok: bool) {
         self.with_flow(|flow, _, now| flow.handle_sent(link, note, ok, now));
-    }
-
-    /// Tells the LLC engine when the last CDC message came in over each link. Any context, with `flow` locked.
-    pub(super) fn note_activity(&self, flow: &mut Flow) {
-        for link in self.links() {
-            flow.note_activity(link.place, Time::from_millis(link.last_received()));
-        }
     }
 
     /// A slot is free: for LLC messages first.
