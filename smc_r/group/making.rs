@@ -66,7 +66,7 @@ impl Group {
             ENOTCONN | ENODEV => Diagnosis::NO_ACTIVE_LINK,
             _ => {
                 // Whoever waits for this group need not try in vain, too.
-                self.no_link.populate(Diagnosis::MEMORY);
+                self.no_link.store(1, Relaxed);
                 Diagnosis::MEMORY
             }
         })

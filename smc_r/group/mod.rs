@@ -62,7 +62,7 @@ use smc_proto::{
     llc::v2::RTokenPairWire,
     llc_flow::{Flow, FlowParams, Outgoing, Redundancy, RmbId, Version},
     timer::{FlowTiming, Time},
-    wire::{Diagnosis, Eid, Gid, LinkNum, PeerId}, //
+    wire::{Eid, Gid, LinkNum, PeerId}, //
 };
 
 use crate::{
@@ -215,8 +215,8 @@ pub(crate) struct Group {
     asked: Atomic<u32>,
     /// Its links are taken apart, not 0.
     released: Atomic<u32>,
-    /// Why the first link could not be made.
-    no_link: SetOnce<Diagnosis>,
+    /// There was no memory for the first link, not 0. Told to waiters by the lock of `waiters`.
+    no_link: Atomic<u32>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
     /// The peer's address in the connection of the first contact, if it is known.
@@ -395,7 +395,7 @@ impl Group {
                 quiet: Atomic::new(0),
                 asked: Atomic::new(0),
                 released: Atomic::new(0),
-                no_link: SetOnce::new(),
+                no_link: Atomic::new(0),
                 choices: Atomic::new(0),
                 first_from: SetOnce::new(),
                 drained: Atomic::new(0),
@@ -699,11 +699,9 @@ impl Group {
         Ok(())
     }
 
-    /// Why those who have waited for the first link wait in vain, if they would also do so for another group whose first
-    /// link is on `path`.
-    pub(crate) fn no_link(&self, path: &Path) -> Option<Diagnosis> {
-        let reason = self.no_link.as_ref().copied();
-        reason.filter(|_| self.first_path.is_of(&path.device))
+    /// There was no memory for the first link, and there is hardly more for that of another group on `path`.
+    pub(crate) fn no_link(&self, path: &Path) -> bool {
+        self.no_link.load(Relaxed) != 0 && self.first_path.is_of(&path.device)
     }
 
     /// Takes back [`Group::wait`].

@@ -168,8 +168,8 @@ impl Handshake {
             Err(reason) => return Some(Contact::Refuse(reason)),
         };
         let no_link = |group: &Arc<Group>| group.no_link(&found.path);
-        if let Some(reason) = draft.waits.as_ref().and_then(no_link) {
-            return Some(Contact::Refuse(reason));
+        if draft.waits.as_ref().is_some_and(no_link) {
+            return Some(Contact::Refuse(Diagnosis::MEMORY));
         }
         self.stop_waiting(draft);
         let groups = &self.sk.ns.shared.groups;

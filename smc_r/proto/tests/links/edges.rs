@@ -98,6 +98,34 @@ fn a_client_that_is_offered_nothing_goes_on() {
     }
 }
 
+/// The program has closed while a second link was being made: the first contact is over, and the link is of use to others.
+#[test]
+fn a_second_link_is_made_though_nobody_wants_the_connection() {
+    for v2 in [false, true] {
+        let mut client = Client::new(v2);
+        client.sends();
+        let attempt = client.offer(SECOND, key(u32::from(SECOND)));
+        assert!(!client.flow.settle());
+        assert!(client.flow.is_usable());
+        assert_eq!(client.events(), [Event::FirstContact(LinkResult::Up)]);
+        client.join_offered(attempt, SECOND);
+        assert_eq!(client.flow.redundancy(), Redundancy::Full);
+        let events = client.events();
+        assert!(
+            !events
+                .iter()
+                .any(|event| matches!(event, Event::FirstContact(_))),
+            "{events:?}"
+        );
+        // Nothing of it is left that would take up the group.
+        client
+            .flow
+            .announce(RmbId(1), key(50), at(client.now))
+            .unwrap();
+        assert!(client.flow.has_sends());
+    }
+}
+
 /// The client has an offered link, and has to give it up. The server never knew it, or says nothing, as
 /// Linux does.
 #[test]

@@ -202,15 +202,21 @@ impl Client {
 
     /// A further link of ours comes into use.
     pub fn join(&mut self, port: u8) -> LinkIx {
-        let new = key(u32::from(port));
-        let attempt = self.offer(port, new);
+        let attempt = self.offer(port, key(u32::from(port)));
+        self.join_offered(attempt, port);
+        self.events();
+        attempt.link()
+    }
+
+    /// The same with a link that has been offered, with `key(port)` for the buffer.
+    pub fn join_offered(&mut self, attempt: Attempt, port: u8) {
         let own = Some(end(port - 10));
         assert!(self.flow.link_made(attempt, own, at(self.now)));
         self.sends();
         if !self.v2 {
             let pair = RTokenPair {
                 reference: self.via.1.rkey,
-                new,
+                new: key(u32::from(port)),
             };
             let keys = AddLinkCont {
                 reply: false,
@@ -224,8 +230,6 @@ impl Client {
         self.confirm(attempt.link(), port, 3);
         assert!(self.flow.is_link_up(attempt.link()));
         self.sends();
-        self.events();
-        attempt.link()
     }
 
     /// The server deletes a link, and says so over another one.
