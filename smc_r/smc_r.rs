@@ -17,7 +17,7 @@
 //!
 //! A lock may be taken while those before it are held. What is in brackets is what lockdep calls it:
 //!
-//! 1. the socket lock (sleeping) of the outer socket, of a listener before its child
+//! 1. the socket lock (sleeping) of the outer socket (`sk_lock-AF_SMC`, `slock-AF_SMC`), of a listener before its child
 //! 2. `Handshake::state` (`smc_handshake_state`)
 //! 3. mutexes: `Groups::list` (`smc_groups`), then `Group::pools` (`smc_pools`), `Group::rings` (`smc_rings`) and
 //!    `GroupRmb::keys` (`smc_keys`); the gate of a netlink family (`genl_registered`), with none of these held; then those of
@@ -33,8 +33,9 @@
 //!    (`smc_accept_queue`), `Listener::owner` (`smc_listener_owner`), `Handshake::link_result` (`smc_link_result`),
 //!    `Peers::list` (`smc_peers`), `Stats::fallbacks` (`smc_fallbacks`), `Untold::list` (`smc_events`),
 //!    `Groups::first_contacts` (`smc_first_contacts`)
-//! 8. the spin locks of a transport (`ib::Connection::queue`, `ib::Connection::long`), of lists of sockets, and of what TCP
-//!    has for listeners (`kapi_listening_lock`); those of TCP's hash, where a SYN is looked at; those of the device's driver
+//! 8. the spin locks of a transport (`ib::Connection::queue`, `ib::Connection::long`), of the list of sockets
+//!    (`smc_sockets`), and of what TCP has for listeners (`kapi_listening_lock`); those of TCP's hash, where a SYN is looked
+//!    at; those of the device's driver
 //!
 //! Nothing is held while a peer is waited for; but `Handshake::state` is while a gateway on the same link is
 //! asked for its address, and the locks of whoever removes a device, or stops the machine, are while links are left in

@@ -571,7 +571,10 @@ __rust_helper bool rust_helper_may_sleep(void)
 /* Before there are socks of the family. */
 __rust_helper void rust_helper_sk_list_init(struct kapi_sk_list *list)
 {
+	static struct lock_class_key key;
+
 	spin_lock_init(&list->lock);
+	lockdep_set_class_and_name(&list->lock, &key, "smc_sockets");
 	list->root = RB_ROOT;
 	/* Above all numbers there were when the module was loaded before. */
 	list->seq = ktime_get_ns();

@@ -633,6 +633,11 @@ impl Group {
         self.flow.lock().flow.is_usable()
     }
 
+    /// See [`Flow::is_confirmed`].
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.flow.lock().flow.is_confirmed()
+    }
+
     /// True once the group has ended or is about to.
     pub(crate) fn is_over(&self) -> bool {
         self.flow.lock().flow.is_over()

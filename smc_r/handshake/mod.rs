@@ -40,10 +40,12 @@ use smc_proto::{
     handshake::{
         Action,
         Client,
+        Failure,
         LinkRefusal,
         LinkResult,
         Rendezvous,
-        Server, //
+        Server,
+        Waiting, //
     },
     timer::{HandshakeTiming, Millis, Time},
     wire::Diagnosis, //
@@ -73,8 +75,8 @@ const READ_LEN: usize = 256;
 /// How often TCP may tell an error during a rendezvous, and go on.
 const MAX_NEWS: u8 = 16;
 
-/// How long whoever closes a listener waits for the Confirm of a client that may have sent it: long enough for one that
-/// is lost on the way more than once and sent again, or a host that has much to do.
+/// How long whoever closes a listener waits for the Confirm of a client that may have sent it, or its answer to ADD LINK:
+/// long enough for one that is lost on the way more than once and sent again, or a host that has much to do.
 pub(crate) const LAST_WORD: Millis = 2_000;
 
 /// A connection on its way.
@@ -150,7 +152,15 @@ struct State {
 impl State {
     /// Whether the peer may use the connection already, though it is not decided here.
     fn may_be_in_use(&self) -> bool {
-        self.is_link_up() || self.machine.may_be_in_use()
+        self.unsaid().is_some()
+    }
+
+    /// What the peer has yet to say if it may use the connection already.
+    fn unsaid(&self) -> Option<Waiting> {
+        if matches!(&self.draft.group, Some((group, true)) if group.is_confirmed()) {
+            return Some(Waiting::Link);
+        }
+        self.machine.may_be_in_use().then_some(Waiting::Confirm)
     }
 
     /// Whether the link of our first contact is up, which may not have been told here yet.
@@ -333,8 +343,8 @@ impl Handshake {
     }
 
     /// Server: the listener is closed, and nobody will ever have the connection. Goes no further, unless the client may use
-    /// it already: that one has to be told over the link, once we know what it calls the connection. True then, and
-    /// [`Handshake::hear_out`] waits for that. Process context.
+    /// it already: that one has to be told over the link, once we know what it calls the connection and that the link is
+    /// up. True then, and [`Handshake::hear_out`] waits for that. Process context.
     pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         let waits = state.may_be_in_use() && state.answers_last();
@@ -352,7 +362,16 @@ impl Handshake {
     /// a program whose listener is closed has been killed, as a rule. No lock may be held.
     pub(crate) fn hear_out(&self, until: Time) {
         let heard = self.heard_out.wait(ms_until(until));
-        let group = self.state.lock().last_word.take();
+        let (group, unsaid) = {
+            let mut state = self.state.lock();
+            (state.last_word.take(), state.unsaid())
+        };
+        if let Some(waiting) = unsaid {
+            self.sk
+                .ns
+                .stats
+                .handshake_failed(self.side(), Failure::TimedOut(waiting));
+        }
         // Once is enough: whoever ends has other listeners, perhaps. A client may go just before it is given up.
         let took_long = !heard || now().after(LAST_WORD / 2) >= until;
         if let Some(group) = group.filter(|_| took_long && self.sk.phase() != Phase::Accelerated) {

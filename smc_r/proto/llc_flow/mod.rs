@@ -616,6 +616,15 @@ impl Flow {
         self.phase == Phase::Active
     }
 
+    /// True from the end of CONFIRM LINK to the end of the group: a client may be through with the first contact, as it does
+    /// not learn whether its answer to ADD LINK has arrived.
+    pub fn is_confirmed(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Adding { .. } | Phase::Joining | Phase::Active
+        )
+    }
+
     /// True once the group has ended, or is about to.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Ending { .. } | Phase::Down)

@@ -871,18 +871,21 @@ fn a_confirmed_link_outlives_a_connection_that_nobody_wants() {
     for role in [Role::Client, Role::Server] {
         let mut engine = Engine::new(role);
         engine.sends();
+        assert!(!engine.flow.is_confirmed());
         assert!(engine.flow.settle(), "nothing is confirmed");
         assert!(engine.flow.is_over());
     }
     let mut server = Engine::new(Role::Server);
     server.sends();
     server.receive(Llc::ConfirmLink(server.peer_confirms()));
+    assert!(server.flow.is_confirmed());
     assert!(server.flow.settle());
-    assert!(server.flow.is_over());
+    assert!(server.flow.is_over() && !server.flow.is_confirmed());
 
     let mut client = Engine::new(Role::Client);
     client.receive(Llc::ConfirmLink(client.peer_confirms()));
     assert_eq!(client.events(), []);
+    assert!(client.flow.is_confirmed() && !client.flow.is_usable());
     assert!(!client.flow.settle());
     let up = Event::FirstContact(LinkResult::Up);
     assert_eq!(client.events(), [up]);
