@@ -192,7 +192,7 @@ another() {
 }
 # every LINK EXCEPT...: steps that send one LLC message of each kind, as a request and as a reply, but for some
 # (KIND, KIND/reply). The reply comes first: where it breaks the protocol as an answer to what the request brings about, it
-# must not be one.
+# must not be one. A key that nobody has is taken back at all times.
 KINDS='confirm-link add-link add-link-cont delete-link confirm-rkey test-link confirm-rkey-cont delete-rkey'
 KINDS_V2='confirm-link add-link delete-link request-add-link confirm-rkey test-link delete-rkey'
 every() {
@@ -202,6 +202,7 @@ every() {
 		[[ " $* " == *" $kind/reply "* ]] || echo "llc $link $kind reply"
 		[[ " $* " == *" $kind "* ]] || echo "llc $link $kind"
 	done
+	echo "llc $link delete-rkey set=8:12345678"
 }
 
 # v2 COMMAND...: the same, in version 2.
