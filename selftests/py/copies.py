@@ -47,11 +47,15 @@ def urgent(there, here):
     poll = select.poll()
     poll.register(here, select.POLLPRI)
     assert poll.poll(LIMIT * 1000), "no urgent data came"
+    # Otherwise Python waits for data that is not urgent.
+    here.setblocking(False)
     try:
         assert again(here.recv, 1, socket.MSG_OOB) == b"!"
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
+    finally:
+        here.settimeout(LIMIT)
 
 
 def options(sock, number):
