@@ -32,6 +32,7 @@ use smc_proto::{
 use crate::{
     events,
     group::Group,
+    handshake::LastWords,
     memory::{Budget, Trim},
     peers::{self, Peers},
     pnet,
@@ -186,6 +187,8 @@ pub(crate) struct Netns {
     instance: [u8; 2],
     /// Address of a port, for the peer ID; 0 as long as there is none.
     mac: Atomic<u64>,
+    /// Whether clients of its servers end first contacts that are waited for.
+    pub(crate) last_words: LastWords,
     /// Link groups that exist, dying ones included.
     groups: Atomic<u32>,
     /// Bytes of their buffers.
@@ -222,6 +225,7 @@ impl PerNet for Netns {
                 settings,
                 instance: instance.to_be_bytes(),
                 mac: Atomic::new(0),
+                last_words: LastWords::new(),
                 groups: Atomic::new(0),
                 memory: Budget::new()?,
                 trim <- new_work!("smc_trim_netns"),

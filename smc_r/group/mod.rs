@@ -68,7 +68,7 @@ use smc_proto::{
 use crate::{
     clock::now,
     device::Path,
-    handshake::Handshake,
+    handshake::{Handshake, LastWords},
     link::{Cookie, Link},
     netns::{Netns, Setting, LINKS_V2},
     path,
@@ -102,9 +102,6 @@ use self::{
 /// How many elements of a peer may be shared at a time without memory being asked for: it might be short when the peer uses
 /// its connection already, and could not be declined any more.
 const SHARED: usize = 8;
-
-/// For how many milliseconds no client of a group is waited for after one was in vain.
-const NO_LAST_WORD: u64 = 60_000;
 
 /// What the LLC engine and its surroundings need.
 struct FlowState {
@@ -203,8 +200,8 @@ pub(crate) struct Group {
     recheck: Atomic<u32>,
     /// A port of ours was down for a while, or gone.
     disturbed: Atomic<u32>,
-    /// See [`Group::note_no_last_word`]; milliseconds since boot.
-    no_last_word_until: Atomic<u64>,
+    /// Whether its clients send Confirms that are waited for.
+    pub(crate) last_words: LastWords,
     /// There may be other ports: the service has to look for one that the group can use.
     look_out: Atomic<u32>,
     /// The maker of links has to do that: devices are asked.
@@ -215,7 +212,7 @@ pub(crate) struct Group {
     asked: Atomic<u32>,
     /// Its links are taken apart, not 0.
     released: Atomic<u32>,
-    /// There was no memory for the first link, not 0. Told to waiters by the lock of `waiters`.
+    /// There was no memory for the first link, not 0.
     no_link: Atomic<u32>,
     /// How often a port was chosen for a further link.
     choices: Atomic<u32>,
@@ -389,7 +386,7 @@ impl Group {
                 backlog: Atomic::new(0),
                 recheck: Atomic::new(0),
                 disturbed: Atomic::new(0),
-                no_last_word_until: Atomic::new(0),
+                last_words: LastWords::new(),
                 look_out: Atomic::new(0),
                 offer: Atomic::new(0),
                 quiet: Atomic::new(0),
@@ -469,19 +466,6 @@ impl Group {
     /// Whether the first contact was made with this address.
     pub(crate) fn began_with(&self, from: Option<IpAddr>) -> bool {
         self.first_from.as_ref() == from.as_ref()
-    }
-
-    /// A client that may have used its connection already has left us waiting for the Confirm, see
-    /// [`Handshake::hear_out`].
-    pub(crate) fn note_no_last_word(&self) {
-        let until = now_ms().saturating_add(NO_LAST_WORD);
-        self.no_last_word_until.store(until, Relaxed);
-    }
-
-    /// Whether clients can be expected to send the Confirm that whoever closes a listener waits for: none has failed to
-    /// lately.
-    pub(crate) fn answers_last(&self) -> bool {
-        self.no_last_word_until.load(Relaxed) <= now_ms()
     }
 
     /// Remembers what the peer says about itself on a first contact of version 2.
@@ -633,9 +617,9 @@ impl Group {
         self.flow.lock().flow.is_usable()
     }
 
-    /// See [`Flow::is_confirmed`].
-    pub(crate) fn is_confirmed(&self) -> bool {
-        self.flow.lock().flow.is_confirmed()
+    /// See [`Flow::may_be_in_use`].
+    pub(crate) fn may_be_in_use(&self) -> bool {
+        self.flow.lock().flow.may_be_in_use()
     }
 
     /// True once the group has ended or is about to.

@@ -12,7 +12,10 @@
 //! * [`outcome`]: what becomes of the socket in the end.
 
 mod contact;
+mod last_words;
 mod outcome;
+
+pub(crate) use last_words::LastWords;
 
 use core::ops::ControlFlow;
 
@@ -75,8 +78,8 @@ const READ_LEN: usize = 256;
 /// How often TCP may tell an error during a rendezvous, and go on.
 const MAX_NEWS: u8 = 16;
 
-/// How long whoever closes a listener waits for the Confirm of a client that may have sent it, or its answer to ADD LINK:
-/// long enough for one that is lost on the way more than once and sent again, or a host that has much to do.
+/// How long whoever closes a listener waits for the Confirm of a client that may have sent it, or the end of its first contact:
+/// long enough for a message that is lost on the way more than once and sent again, or a host that has much to do.
 pub(crate) const LAST_WORD: Millis = 2_000;
 
 /// A connection on its way.
@@ -145,8 +148,9 @@ struct State {
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
     peer: Option<Key>,
-    /// Nobody will ever have the connection, and somebody waits to end it until we know what the peer of this group calls it.
-    last_word: Option<Arc<Group>>,
+    /// Nobody will ever have the connection, and somebody waits to end it until the peer has said what is unsaid. The group,
+    /// and whether it is this connection's first contact.
+    last_word: Option<(Arc<Group>, bool)>,
 }
 
 impl State {
@@ -157,7 +161,7 @@ impl State {
 
     /// What the peer has yet to say if it may use the connection already.
     fn unsaid(&self) -> Option<Waiting> {
-        if matches!(&self.draft.group, Some((group, true)) if group.is_confirmed()) {
+        if matches!(&self.draft.group, Some((group, true)) if group.may_be_in_use()) {
             return Some(Waiting::Link);
         }
         self.machine.may_be_in_use().then_some(Waiting::Confirm)
@@ -166,12 +170,6 @@ impl State {
     /// Whether the link of our first contact is up, which may not have been told here yet.
     fn is_link_up(&self) -> bool {
         matches!(&self.draft.group, Some((group, true)) if group.is_usable())
-    }
-
-    /// Whether the client's Confirm can be waited for by who closes the listener.
-    fn answers_last(&self) -> bool {
-        let group = self.draft.group.as_ref();
-        group.is_some_and(|(group, _)| group.answers_last())
     }
 
     /// Whether TCP has taken a part of a message and no more: nothing else can follow that.
@@ -314,8 +312,13 @@ impl Handshake {
             // Decided by an event, which may be at it still: with the lock of its socket held.
             self.tcp.locked(|| state.machine = Machine::Over);
         }
+        let unsaid = state.last_word.take().and_then(|_| state.unsaid());
         self.settle_first_contact(state);
         if !matches!(state.machine, Machine::Over) {
+            if let Some(waiting) = unsaid {
+                let stats = &self.sk.ns.stats;
+                stats.handshake_failed(self.side(), Failure::TimedOut(waiting));
+            }
             self.note_impatience(state);
             state.machine = Machine::Over;
             self.give_up(&mut state.draft, false);
@@ -347,9 +350,13 @@ impl Handshake {
     /// up. True then, and [`Handshake::hear_out`] waits for that. Process context.
     pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        let waits = state.may_be_in_use() && state.answers_last();
+        let group = state.draft.group.as_ref();
+        let come =
+            |group: &&(Arc<Group>, bool)| state.may_be_in_use() && self.last_words(group).come();
+        let awaited = group.filter(come).cloned();
+        let waits = awaited.is_some();
         if waits {
-            state.last_word = state.draft.group.as_ref().map(|(group, _)| group.clone());
+            state.last_word = awaited;
         } else {
             self.end(&mut state);
             // If it was settled, nobody will find it any more to do so.
@@ -362,20 +369,19 @@ impl Handshake {
     /// a program whose listener is closed has been killed, as a rule. No lock may be held.
     pub(crate) fn hear_out(&self, until: Time) {
         let heard = self.heard_out.wait(ms_until(until));
-        let (group, unsaid) = {
-            let mut state = self.state.lock();
-            (state.last_word.take(), state.unsaid())
-        };
-        if let Some(waiting) = unsaid {
-            self.sk
-                .ns
-                .stats
-                .handshake_failed(self.side(), Failure::TimedOut(waiting));
-        }
+        let group = self.state.lock().last_word.clone();
         // Once is enough: whoever ends has other listeners, perhaps. A client may go just before it is given up.
         let took_long = !heard || now().after(LAST_WORD / 2) >= until;
         if let Some(group) = group.filter(|_| took_long && self.sk.phase() != Phase::Accelerated) {
-            group.note_no_last_word();
+            self.last_words(&group).missed();
+        }
+    }
+
+    /// Those of clients like this one.
+    fn last_words<'a>(&'a self, (group, first): &'a (Arc<Group>, bool)) -> &'a LastWords {
+        match first {
+            true => &self.sk.ns.last_words,
+            false => &group.last_words,
         }
     }
 

@@ -44,6 +44,8 @@ fn put(message: &mut Writer<'_>, peer: &Peer, on: bool) -> Result {
 
 /// Forgets all of them.
 pub(super) fn flush(request: &mut Request<'_>) -> Result {
-    netns::of(request.net())?.peers.flush();
+    let ns = netns::of(request.net())?;
+    ns.peers.flush();
+    ns.last_words.forget();
     Ok(())
 }

@@ -159,8 +159,8 @@ impl Flow {
     /// answered CONFIRM LINK: the server may take the connection for established, whatever becomes of what was to
     /// follow, and has to be told of its end over the link. So the first contact is over, and false comes back.
     pub fn settle(&mut self) -> bool {
-        let is_under_way = self.is_confirmed() && !self.is_usable();
-        if is_under_way && self.params.role == Role::Client {
+        let confirmed = matches!(self.phase, Phase::Adding { .. } | Phase::Joining);
+        if confirmed && self.params.role == Role::Client {
             self.complete(self.clock);
             return false;
         }

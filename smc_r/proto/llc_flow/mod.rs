@@ -616,13 +616,14 @@ impl Flow {
         self.phase == Phase::Active
     }
 
-    /// True from the end of CONFIRM LINK to the end of the group: a client may be through with the first contact, as it does
-    /// not learn whether its answer to ADD LINK has arrived.
-    pub fn is_confirmed(&self) -> bool {
-        matches!(
-            self.phase,
-            Phase::Adding { .. } | Phase::Joining | Phase::Active
-        )
+    /// Server: whether the client may be through with the first contact. It does not learn whether its answer to ADD LINK has
+    /// arrived, nor that to CONFIRM LINK, after which nothing follows in a group of one link, which version 2 has.
+    pub fn may_be_in_use(&self) -> bool {
+        match self.phase {
+            Phase::Confirming { .. } => matches!(self.params.version, Version::Two { .. }),
+            Phase::Adding { .. } | Phase::Joining | Phase::Active => true,
+            Phase::New | Phase::Ending { .. } | Phase::Down => false,
+        }
     }
 
     /// True once the group has ended, or is about to.

@@ -871,21 +871,35 @@ fn a_confirmed_link_outlives_a_connection_that_nobody_wants() {
     for role in [Role::Client, Role::Server] {
         let mut engine = Engine::new(role);
         engine.sends();
-        assert!(!engine.flow.is_confirmed());
+        assert!(!engine.flow.may_be_in_use());
         assert!(engine.flow.settle(), "nothing is confirmed");
         assert!(engine.flow.is_over());
     }
     let mut server = Engine::new(Role::Server);
     server.sends();
     server.receive(Llc::ConfirmLink(server.peer_confirms()));
-    assert!(server.flow.is_confirmed());
+    assert!(server.flow.may_be_in_use());
+    // Nothing follows in a group of one link, which only version 2 has.
+    let mut single = Flow::new(FlowParams {
+        role: Role::Server,
+        version: Version::Two { direct: true },
+        max_links: 1,
+        max_connections: 3,
+        user_id: 1,
+        seed: 5,
+        timing: FlowTiming::DEFAULT,
+    });
+    assert!(!single.may_be_in_use());
+    let now = server.now;
+    single.start(end(Role::Server), end(Role::Client), None, now);
+    assert!(single.may_be_in_use());
     assert!(server.flow.settle());
-    assert!(server.flow.is_over() && !server.flow.is_confirmed());
+    assert!(server.flow.is_over() && !server.flow.may_be_in_use());
 
     let mut client = Engine::new(Role::Client);
     client.receive(Llc::ConfirmLink(client.peer_confirms()));
     assert_eq!(client.events(), []);
-    assert!(client.flow.is_confirmed() && !client.flow.is_usable());
+    assert!(!client.flow.is_usable());
     assert!(!client.flow.settle());
     let up = Event::FirstContact(LinkResult::Up);
     assert_eq!(client.events(), [up]);
