@@ -148,9 +148,14 @@ struct State {
     since: Time,
     /// With whom: TCP does not tell any more once it is reset.
     peer: Option<Key>,
-    /// Nobody will ever have the connection, and somebody waits to end it until the peer has said what is unsaid. The group,
-    /// and whether it is this connection's first contact.
-    last_word: Option<(Arc<Group>, bool)>,
+    /// Nobody will ever have the connection, and somebody waits to end it until the peer has said this.
+    last_word: Option<LastWord>,
+}
+
+/// What whoever closes a listener waits for: the Confirm of a client in this group, or the end of the group's first contact.
+struct LastWord {
+    group: Arc<Group>,
+    waiting: Waiting,
 }
 
 impl State {
@@ -165,6 +170,15 @@ impl State {
             return Some(Waiting::Link);
         }
         self.machine.may_be_in_use().then_some(Waiting::Confirm)
+    }
+
+    /// The same, and of whom.
+    fn last_word_to_come(&self) -> Option<LastWord> {
+        let (group, _) = self.draft.group.as_ref()?;
+        Some(LastWord {
+            waiting: self.unsaid()?,
+            group: group.clone(),
+        })
     }
 
     /// Whether the link of our first contact is up, which may not have been told here yet.
@@ -312,12 +326,13 @@ impl Handshake {
             // Decided by an event, which may be at it still: with the lock of its socket held.
             self.tcp.locked(|| state.machine = Machine::Over);
         }
-        let unsaid = state.last_word.take().and_then(|_| state.unsaid());
+        let last_word = state.last_word.take();
         self.settle_first_contact(state);
         if !matches!(state.machine, Machine::Over) {
-            if let Some(waiting) = unsaid {
+            if let Some(word) = last_word {
+                self.last_words(&word).missed();
                 let stats = &self.sk.ns.stats;
-                stats.handshake_failed(self.side(), Failure::TimedOut(waiting));
+                stats.handshake_failed(self.side(), Failure::TimedOut(word.waiting));
             }
             self.note_impatience(state);
             state.machine = Machine::Over;
@@ -350,14 +365,11 @@ impl Handshake {
     /// up. True then, and [`Handshake::hear_out`] waits for that. Process context.
     pub(crate) fn dismiss(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        let group = state.draft.group.as_ref();
-        let come =
-            |group: &&(Arc<Group>, bool)| state.may_be_in_use() && self.last_words(group).come();
-        let awaited = group.filter(come).cloned();
-        let waits = awaited.is_some();
-        if waits {
-            state.last_word = awaited;
-        } else {
+        state.last_word = state
+            .last_word_to_come()
+            .filter(|word| self.last_words(word).come());
+        let waits = state.last_word.is_some();
+        if !waits {
             self.end(&mut state);
             // If it was settled, nobody will find it any more to do so.
             self.work.cancel();
@@ -368,20 +380,23 @@ impl Handshake {
     /// Waits for what [`Handshake::dismiss`] has asked for, until then at the latest. Sleeps, and takes no notice of signals:
     /// a program whose listener is closed has been killed, as a rule. No lock may be held.
     pub(crate) fn hear_out(&self, until: Time) {
-        let heard = self.heard_out.wait(ms_until(until));
-        let group = self.state.lock().last_word.clone();
-        // Once is enough: whoever ends has other listeners, perhaps. A client may go just before it is given up.
-        let took_long = !heard || now().after(LAST_WORD / 2) >= until;
-        if let Some(group) = group.filter(|_| took_long && self.sk.phase() != Phase::Accelerated) {
-            self.last_words(&group).missed();
+        self.heard_out.wait(ms_until(until));
+        let state = self.state.lock();
+        let failed =
+            matches!(state.machine, Machine::Over) && self.sk.phase() != Phase::Accelerated;
+        // A client may go just before it is given up.
+        if failed && now().after(LAST_WORD / 2) >= until {
+            if let Some(word) = &state.last_word {
+                self.last_words(word).missed();
+            }
         }
     }
 
-    /// Those of clients like this one.
-    fn last_words<'a>(&'a self, (group, first): &'a (Arc<Group>, bool)) -> &'a LastWords {
-        match first {
-            true => &self.sk.ns.last_words,
-            false => &group.last_words,
+    /// Those of clients like this one. Once one is missed is enough: whoever ends has other listeners, perhaps.
+    fn last_words<'a>(&'a self, word: &'a LastWord) -> &'a LastWords {
+        match word.waiting {
+            Waiting::Link => &self.sk.ns.last_words,
+            _ => &word.group.last_words,
         }
     }
 

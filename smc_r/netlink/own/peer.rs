@@ -42,7 +42,7 @@ fn put(message: &mut Writer<'_>, peer: &Peer, on: bool) -> Result {
     message.u64_aligned(attr::LEFT, left, attr::PAD)
 }
 
-/// Forgets all of them.
+/// Forgets all of them, and that clients have not said what was waited for.
 pub(super) fn flush(request: &mut Request<'_>) -> Result {
     let ns = netns::of(request.net())?;
     ns.peers.flush();

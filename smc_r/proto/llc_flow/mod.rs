@@ -620,7 +620,7 @@ impl Flow {
     /// arrived, nor that to CONFIRM LINK, after which nothing follows in a group of one link, which version 2 has.
     pub fn may_be_in_use(&self) -> bool {
         match self.phase {
-            Phase::Confirming { .. } => matches!(self.params.version, Version::Two { .. }),
+            Phase::Confirming { .. } => self.max_links < 2,
             Phase::Adding { .. } | Phase::Joining | Phase::Active => true,
             Phase::New | Phase::Ending { .. } | Phase::Down => false,
         }
