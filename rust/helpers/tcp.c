@@ -441,12 +441,6 @@ __rust_helper void rust_helper_sk_copy_back(struct sock *to, const struct sock *
  */
 __rust_helper int rust_helper_tcp_sendmsg(struct socket *sock, struct msghdr *msg)
 {
-	if ((msg->msg_flags & MSG_FASTOPEN) && msg->msg_name) {
-		int err = rust_helper_tcp_may_connect(sock, msg->msg_name, msg->msg_namelen);
-
-		if (err)
-			return err;
-	}
 	return READ_ONCE(sock->ops)->sendmsg(sock, msg, msg_data_left(msg));
 }
 

@@ -593,7 +593,8 @@ impl<H: Handler> Connection<H> {
 
     /// Ends the connection: what is in flight completes, then everything is taken from the
     /// device, and the handler is dropped. Nothing is called after this returns. May sleep; not
-    /// to be called by the handler. When called again, waits for the first call.
+    /// to be called by the handler. When called again, waits until the first call has nothing of the device any more but
+    /// the memory of messages.
     pub fn shutdown(&self) {
         self.stop();
         self.take_apart();

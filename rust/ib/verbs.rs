@@ -339,8 +339,8 @@ impl Qp {
     }
 
     /// To the error state, in which nothing is sent or taken; waits until everything that was posted has completed, unless
-    /// the device takes nothing more to wait for. An error if it does not get there. Nothing may be posted at the same
-    /// time or later.
+    /// the device takes nothing more to wait for (of which the kernel warns). An error if the device refuses that state.
+    /// Nothing may be posted at the same time or later.
     pub(super) fn drain(&self) -> Result {
         if self.state == QpState::Reset {
             // Nothing was ever posted, and the error state cannot be reached.

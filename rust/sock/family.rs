@@ -36,7 +36,7 @@ use kernel::error::{
     to_result, //
 };
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
+use kernel::sync::{aref::ARef, rcu};
 use kernel::types::Opaque;
 
 /// All that the kernel points to while a family is registered.
@@ -63,8 +63,17 @@ static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
 fn tables<'a>() -> Option<&'a Tables> {
     let tables = NonNull::new(TABLES.load(Ordering::Acquire))?;
     // SAFETY: Set from before registering until after unregistering, which waits for sockets to be
-    // gone: every sock and every file of the family holds a reference to the module.
+    // gone: every sock and every file of the family holds a reference to the module. Only these call this, and the kernel's
+    // calls that make the first ones.
     Some(unsafe { tables.as_ref() })
+}
+
+/// Those of the family `T`, if it is the registered one, for callers that may have no reference to the module.
+fn tables_of<T: Socket>(_reader: &rcu::Guard) -> Option<&Tables> {
+    let tables = NonNull::new(TABLES.load(Ordering::Acquire))?;
+    // SAFETY: They are freed only when all readers of RCU have gone that may have found them.
+    let tables = unsafe { tables.as_ref() };
+    (tables.socket == TypeId::of::<T>()).then_some(tables)
 }
 
 /// Makes a new sock one of the family `T`.
@@ -303,7 +312,7 @@ enum Stage {
 
 // SAFETY: Unregistering is possible on any thread.
 unsafe impl<T: Socket> Send for Registration<T> {}
-// SAFETY: Methods on shared references take the list's lock.
+// SAFETY: A shared reference gives access to nothing.
 unsafe impl<T: Socket> Sync for Registration<T> {}
 
 impl<T: Socket> Registration<T> {
@@ -440,7 +449,8 @@ impl<T: Socket> Drop for Registration<T> {
             }
         }
         TABLES.store(ptr::null_mut(), Ordering::Release);
-        // SAFETY: From `KBox::into_raw`; the kernel has forgotten it.
+        crate::util::wait_for_readers();
+        // SAFETY: From `KBox::into_raw`; the kernel has forgotten it, and readers of RCU have.
         drop(unsafe { KBox::from_raw(self.tables.as_ptr()) });
     }
 }
@@ -448,12 +458,11 @@ impl<T: Socket> Drop for Registration<T> {
 /// The number of the newest socket of the family `T`, in whatever namespace: above those of all that are there, and below
 /// those of all to come. 0 if it is not the registered family. Any context but hard interrupts.
 pub fn last_number<T: Socket>() -> u64 {
-    tables()
-        .filter(|tables| tables.socket == TypeId::of::<T>())
-        // SAFETY: The list exists while the family is registered.
-        .map_or(0, |tables| unsafe {
-            bindings::sk_list_last(tables.list.get())
-        })
+    let reader = rcu::read_lock();
+    // SAFETY: The list exists as the tables do.
+    tables_of::<T>(&reader).map_or(0, |tables| unsafe {
+        bindings::sk_list_last(tables.list.get())
+    })
 }
 
 /// Calls `f` for each socket of the family in a namespace, in order of age, with the number of the
@@ -466,17 +475,15 @@ pub fn for_each<T: Socket>(
     last: u64,
     mut f: impl FnMut(&ARef<Sk<T>>, u64) -> bool,
 ) {
-    let Some(tables) = tables() else { return };
-    if tables.socket != TypeId::of::<T>() {
-        return;
-    }
     let mut number = after;
-    loop {
-        // SAFETY: The list exists while the family is registered.
+    let next = |number| {
+        let reader = rcu::read_lock();
+        let tables = tables_of::<T>(&reader)?;
+        // SAFETY: The list exists as the tables do.
         let next = unsafe { bindings::sk_list_next(tables.list.get(), number, net.as_ptr()) };
-        let Some(next) = NonNull::new(next) else {
-            return;
-        };
+        NonNull::new(next)
+    };
+    while let Some(next) = next(number) {
         // SAFETY: A sock of the family, with a reference for us.
         let next = unsafe { ARef::from_raw(next.cast::<Sk<T>>()) };
         // SAFETY: Written once, before the sock was put into the list.

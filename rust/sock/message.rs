@@ -87,6 +87,11 @@ impl<'a> SendMsg<'a> {
         Some(SockAddr::parse(raw))
     }
 
+    /// The destination as the kernel has it, null for none, and its length. It stays for as long as the call.
+    pub(crate) fn raw_name(&self) -> (*mut c_void, c_int) {
+        (self.0.msg_name, self.0.msg_namelen)
+    }
+
     /// Does the message carry ancillary data?
     pub fn has_control(&self) -> bool {
         self.0.msg_controllen != 0

@@ -9,6 +9,14 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::transmute::FromBytes;
 
+/// What a copy from a program has left uncopied, or an error: `EFAULT` but for nothing.
+fn whole(missing: c_int) -> Result {
+    match missing {
+        0 => Ok(()),
+        _ => Err(EFAULT),
+    }
+}
+
 /// The value given to `setsockopt`.
 pub struct OptVal<'a> {
     raw: bindings::sockptr_t,
@@ -51,8 +59,9 @@ impl OptVal<'_> {
     pub fn bytes(&self, buf: &mut [u8]) -> Result<usize> {
         let len = buf.len().min(self.len());
         // SAFETY: `buf` has room for `len` bytes; the value is that of a call in progress.
-        to_result(unsafe { bindings::copy_from_sockptr(buf.as_mut_ptr().cast(), self.raw(), len) })
-            .map_err(|_| EFAULT)?;
+        let missing =
+            unsafe { bindings::copy_from_sockptr(buf.as_mut_ptr().cast(), self.raw(), len) };
+        whole(missing)?;
         Ok(len)
     }
 
@@ -64,14 +73,14 @@ impl OptVal<'_> {
         let mut value = V::default();
         // SAFETY: `value` has room for its size, and any bytes are valid for it; the value is that
         // of a call in progress.
-        to_result(unsafe {
+        let missing = unsafe {
             bindings::copy_from_sockptr(
                 core::ptr::from_mut(&mut value).cast(),
                 self.raw(),
                 size_of::<V>(),
             )
-        })
-        .map_err(|_| EFAULT)?;
+        };
+        whole(missing)?;
         Ok(value)
     }
 

@@ -476,13 +476,10 @@ impl Pools {
 }
 
 impl Entry {
-    /// The peer knows it, and no connection uses it. What a peer may still write to counts where nothing else
-    /// is left, so that its messages meet nobody else's key.
+    /// The peer knows it, and no connection uses it. Where it may still write to an element, it does not once it has
+    /// forgotten the RMB.
     fn is_idle(&self) -> bool {
-        let elements = &self.elements;
-        self.rmb.known() == Known::Yes
-            && elements.is_idle()
-            && (elements.available() == u32::from(elements.count()) || elements.is_spent())
+        self.rmb.known() == Known::Yes && self.elements.is_idle()
     }
 
     /// Nobody uses it, and nobody will.

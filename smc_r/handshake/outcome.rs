@@ -395,7 +395,11 @@ fn tell_of_abort(draft: &Draft, peer: &Peer) {
         ..Chain::control(&message, Cookie::data(token, 0).into())
     };
     let sent = |link: &Arc<Link>| link.post(&chain).is_ok();
-    let _sent = draft.link.as_ref().is_some_and(sent) || group.links().any(|link| sent(&link));
+    // Nothing may come before CONFIRM LINK on one that is being added.
+    let _sent = draft.link.as_ref().is_some_and(sent)
+        || group
+            .links()
+            .any(|link| group.is_link_up(&link) && sent(&link));
 }
 
 /// The link of a new connection, and where the peer's buffer is on it: the link that CLC has `named`, as a rule (a

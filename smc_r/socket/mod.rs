@@ -14,6 +14,7 @@ mod connect;
 mod events;
 mod info;
 mod options;
+mod plain_call;
 mod poll;
 mod recv;
 mod send;
@@ -60,6 +61,8 @@ use kernel::{
     },
 };
 use smc_proto::wire::Diagnosis;
+
+use plain_call::PlainCall;
 
 use crate::{
     conn::{self, ConnTimer, Connection},
@@ -147,6 +150,8 @@ pub(crate) struct SmcSocket {
     pub(crate) released: Atomic<u32>,
     /// The stream may begin with a Decline that crossed ours.
     pub(crate) may_cross: Atomic<u32>,
+    /// Calls under way that move data of plain TCP: [`PlainCall`].
+    plain_calls: Atomic<i32>,
     /// Plain TCP: the urgent byte that the program was told of last, see [`TcpSocket::urgent`].
     urgent_told: Atomic<u64>,
     /// The inner socket; gone once the socket is closed.
@@ -193,6 +198,7 @@ impl SmcSocket {
             shown_error: Atomic::new(0),
             released: Atomic::new(0),
             may_cross: Atomic::new(0),
+            plain_calls: Atomic::new(0),
             urgent_told: Atomic::new(0),
             tcp <- new_spinlock_bh!(Some(tcp), "smc_tcp"),
             conn <- new_spinlock_bh!(None, "smc_conn"),
@@ -374,7 +380,7 @@ impl Socket for SmcSocket {
     };
 
     /// The inner socket, for the calls that move data of plain TCP: they need no lock and count no
-    /// reference for it. A fallback is final, and the socket is not closed during a call.
+    /// reference for it. A socket has the same one all its life, and is not closed during a call.
     type Kept = Arc<TcpSocket>;
 
     fn init(net: &Net, kind: Kind) -> impl PinInit<Self, Error> {

@@ -21,7 +21,7 @@ use smc_proto::{
     handshake::{crossed_decline, Crossed}, //
 };
 
-use super::{send, with_error_of, Phase, SmcSocket};
+use super::{send, with_error_of, Phase, PlainCall, SmcSocket};
 use crate::conn;
 
 /// `recvmsg(2)`.
@@ -60,6 +60,9 @@ fn notice(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
     let sk = call.sk();
     let tcp = call.kept().ok_or(ENOTCONN)?;
+    let Some(_call) = PlainCall::begin(sk) else {
+        return recvmsg(call, message);
+    };
     // Urgent data is not waited for.
     let waits = message.flags() & msg::OOB == 0;
     match skip_crossed_decline(sk, tcp, message.nonblock() || !waits) {
@@ -116,7 +119,7 @@ pub(super) fn is_settled(sk: &Sk<SmcSocket>) -> bool {
     if sk.may_cross.load(Relaxed) == 0 {
         return true;
     }
-    let Ok(tcp) = sk.tcp() else {
+    let (Ok(tcp), Some(_call)) = (sk.tcp(), PlainCall::begin(sk)) else {
         return true;
     };
     match skip_crossed_decline(sk, &tcp, true) {

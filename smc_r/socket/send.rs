@@ -28,7 +28,7 @@ use kapi::{
 use kernel::prelude::*;
 use smc_proto::{conn::SendFlags, wire::Diagnosis};
 
-use super::{connect, with_error_of, Phase, SmcSocket};
+use super::{connect, with_error_of, Phase, PlainCall, SmcSocket};
 use crate::conn;
 
 /// `sendmsg(2)`.
@@ -39,6 +39,9 @@ pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> R
         Phase::Accelerated => accelerated(sk, message),
         Phase::Fallback => {
             let tcp = call.kept().ok_or(ENOTCONN)?;
+            let Some(_call) = PlainCall::begin(sk) else {
+                return sendmsg(call, message);
+            };
             with_error_of(sk, tcp, || tcp.forward_send(message))
         }
         Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
@@ -68,12 +71,13 @@ pub(super) fn connected(sk: &Sk<SmcSocket>, mut timeo: Timeo) -> Result {
 
 /// Data in the SYN leaves no place for CLC messages: plain TCP.
 fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
-    let tcp = {
+    let (tcp, _call) = {
         let _lock = sk.lock();
         if sk.phase() != Phase::Idle {
             return Err(EINVAL);
         }
-        connect::plain(sk, Diagnosis::SOCKET_OPTION)?
+        let tcp = connect::plain(sk, Diagnosis::SOCKET_OPTION)?;
+        (tcp, PlainCall::begin(sk))
     };
     let result = with_error_of(sk, &tcp, || tcp.forward_send(message));
     let _lock = sk.lock();

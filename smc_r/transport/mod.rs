@@ -214,6 +214,7 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Ends the transport and gives up all that it holds of its device: queues, maps and keys of
     /// buffers, and its `Upcalls`. Chains in flight are given up before it returns, and no upcall
-    /// follows. May sleep. Any number of calls is fine; all wait for the end.
+    /// follows. May sleep. Any number of calls is fine; the first does it, and others wait until the device has
+    /// nothing to do any more.
     fn shutdown(&self);
 }

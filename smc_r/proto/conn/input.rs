@@ -527,7 +527,9 @@ impl Conn {
     }
 
     pub(super) fn violate(&mut self, violation: Violation, events: &mut Events) {
-        events.violation = Some(violation);
+        if !self.is_over() {
+            events.violation = Some(violation);
+        }
         self.abort_for(ConnError::ProtocolViolation(violation), events);
     }
 }
