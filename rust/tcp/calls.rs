@@ -229,28 +229,33 @@ impl TcpSocket {
         self.recv_flags(buf, bindings::MSG_PEEK)
     }
 
-    /// Sends a user's message as the user's own TCP socket would: it may wait, if its flags allow.
-    pub fn forward_send(&self, msg: &mut SendMsg<'_>) -> Result<usize> {
+    /// Sends a user's message as the user's own TCP socket would: it may wait, if its flags allow. One that connects
+    /// (MSG_FASTOPEN) does so if it `may` still, which is asked with the sock locked; `ECONNABORTED` otherwise.
+    pub fn forward_send(&self, msg: &mut SendMsg<'_>, may: impl FnOnce() -> bool) -> Result<usize> {
         if msg.flags() & crate::sock::msg::FASTOPEN != 0 {
-            return self.fast_open(msg);
+            return self.fast_open(msg, may);
         }
         // SAFETY: The socket exists, the message is that of a call in progress.
         count(unsafe { bindings::tcp_sendmsg(self.sock(), msg.as_ptr()) })
     }
 
     /// Sends a message that connects, if the socket is not connected yet, as [`Self::connect`] does.
-    fn fast_open(&self, msg: &mut SendMsg<'_>) -> Result<usize> {
+    fn fast_open(&self, msg: &mut SendMsg<'_>, may: impl FnOnce() -> bool) -> Result<usize> {
         let (name, len) = msg.raw_name();
         if !name.is_null() {
             // SAFETY: The socket exists; the address is of that length.
             to_result(unsafe { bindings::tcp_may_connect(self.sock(), name, len) })?;
         }
         let sk = self.lock_to_connect();
-        // SAFETY: The sock is locked, the message is that of a call in progress.
-        let ret = unsafe { bindings::tcp_sendmsg_locked(sk, msg.as_ptr(), msg.len()) };
+        let sent = if may() {
+            // SAFETY: The sock is locked, the message is that of a call in progress.
+            count(unsafe { bindings::tcp_sendmsg_locked(sk, msg.as_ptr(), msg.len()) })
+        } else {
+            Err(errno::ECONNABORTED)
+        };
         // SAFETY: Locked above.
         unsafe { bindings::release_sock(sk) };
-        count(ret)
+        sent
     }
 
     /// Receives into a user's message as the user's own TCP socket would: it may wait, if its flags

@@ -2,6 +2,7 @@
 """What suites in Python share: modules and two hosts, cases, results in KTAP."""
 
 import contextlib
+import ctypes
 import gc
 import glob
 import os
@@ -80,6 +81,11 @@ def pair(listening, space="right"):
 
 
 @contextlib.contextmanager
+def dissolve(sock):
+    """connect() with AF_UNSPEC."""
+    equal(0, ctypes.CDLL(None).connect(sock.fileno(), bytes(16), 16))
+
+
 def nothing_reaches(space):
     """What comes over RDMA is lost there."""
     rule = "INPUT", "-p", "udp", "--dport", "4791", "-j", "DROP"

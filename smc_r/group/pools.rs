@@ -476,10 +476,14 @@ impl Pools {
 }
 
 impl Entry {
-    /// The peer knows it, and no connection uses it. Where it may still write to an element, it does not once it has
-    /// forgotten the RMB.
+    /// The peer knows it, and no connection uses it. What a peer may still write to counts where nothing else
+    /// is left, so that its messages meet nobody else's key: Linux forgets an RMB without a look at who still uses it, and
+    /// takes the next one that it is told of for the same.
     fn is_idle(&self) -> bool {
-        self.rmb.known() == Known::Yes && self.elements.is_idle()
+        let elements = &self.elements;
+        self.rmb.known() == Known::Yes
+            && elements.is_idle()
+            && (elements.available() == u32::from(elements.count()) || elements.is_spent())
     }
 
     /// Nobody uses it, and nobody will.

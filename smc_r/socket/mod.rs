@@ -469,8 +469,10 @@ impl Socket for SmcSocket {
         // First: who makes plain TCP of it meanwhile copies it to the inner socket.
         sk.store_peek_off(value);
         // Until the rendezvous has decided, it is we who look at what the inner socket has received.
-        if sk.phase() == Phase::Fallback && sk.may_cross.load(Relaxed) == 0 {
-            sk.tcp()?.set_peek_off(value)?;
+        if let Some(_call) = PlainCall::begin(sk) {
+            if sk.may_cross.load(Relaxed) == 0 {
+                sk.tcp()?.set_peek_off(value)?;
+            }
         }
         Ok(())
     }

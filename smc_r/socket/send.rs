@@ -22,6 +22,7 @@ use kapi::{
         RCV_SHUTDOWN,
         SEND_SHUTDOWN, //
     },
+    tcp::TcpSocket,
     trace,
     util::send_sigpipe, //
 };
@@ -34,26 +35,31 @@ use crate::conn;
 /// `sendmsg(2)`.
 pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
     let sk = call.sk();
-    match sk.phase() {
-        Phase::Accelerated if message.flags() & msg::FASTOPEN != 0 => Err(EISCONN),
-        Phase::Accelerated => accelerated(sk, message),
-        Phase::Fallback => {
-            let tcp = call.kept().ok_or(ENOTCONN)?;
-            let Some(_call) = PlainCall::begin(sk) else {
-                return sendmsg(call, message);
-            };
-            with_error_of(sk, tcp, || tcp.forward_send(message))
-        }
-        Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
-        Phase::Connecting => {
-            connected(sk, sk.sndtimeo(message.nonblock()))?;
-            sendmsg(call, message)
-        }
-        Phase::Idle | Phase::Listening | Phase::Dead => {
-            let error = sk.take_err().err().unwrap_or(EPIPE);
-            broken(message, error)
+    let fast_opens = message.flags() & msg::FASTOPEN != 0;
+    loop {
+        match sk.phase() {
+            Phase::Accelerated if fast_opens => return Err(EISCONN),
+            Phase::Accelerated => return accelerated(sk, message),
+            Phase::Fallback => {
+                let tcp = call.kept().ok_or(ENOTCONN)?;
+                if let Some(_call) = PlainCall::begin(sk) {
+                    return forward(sk, tcp, message);
+                }
+            }
+            Phase::Idle if fast_opens => return fast_open(sk, message),
+            Phase::Connecting => connected(sk, sk.sndtimeo(message.nonblock()))?,
+            Phase::Idle | Phase::Listening | Phase::Dead => {
+                let error = sk.take_err().err().unwrap_or(EPIPE);
+                return broken(message, error);
+            }
         }
     }
+}
+
+/// Sends by the inner socket. What was dissolved meanwhile is not connected by that.
+fn forward(sk: &Sk<SmcSocket>, tcp: &TcpSocket, message: &mut SendMsg<'_>) -> Result<usize> {
+    let is_plain = || sk.phase() == Phase::Fallback;
+    with_error_of(sk, tcp, || tcp.forward_send(message, is_plain))
 }
 
 /// Waits for the end of a connect that is under way, as TCP does, for as long as the call that needs it.
@@ -79,7 +85,7 @@ fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
         let tcp = connect::plain(sk, Diagnosis::SOCKET_OPTION)?;
         (tcp, PlainCall::begin(sk))
     };
-    let result = with_error_of(sk, &tcp, || tcp.forward_send(message));
+    let result = forward(sk, &tcp, message);
     let _lock = sk.lock();
     // As for connect().
     tcp.inherit_back(sk);
