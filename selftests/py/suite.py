@@ -80,12 +80,12 @@ def pair(listening, space="right"):
     return client, server
 
 
-@contextlib.contextmanager
 def dissolve(sock):
     """connect() with AF_UNSPEC."""
     equal(0, ctypes.CDLL(None).connect(sock.fileno(), bytes(16), 16))
 
 
+@contextlib.contextmanager
 def nothing_reaches(space):
     """What comes over RDMA is lost there."""
     rule = "INPUT", "-p", "udp", "--dport", "4791", "-j", "DROP"

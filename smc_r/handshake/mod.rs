@@ -33,7 +33,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        atomic::{Acquire, Atomic, Full, Release},
         Arc,
         Mutex, //
     },
@@ -542,8 +542,6 @@ impl Handshake {
     fn no_smc_reason(&self) -> Diagnosis {
         if let Some(reason) = self.refusal {
             reason
-        } else if self.sk.never_smc.load(Relaxed) != 0 {
-            Diagnosis::SOCKET_OPTION
         } else if self.smc || self.sk.ns.offers_smc() {
             Diagnosis::PEER_NOT_CAPABLE
         } else {

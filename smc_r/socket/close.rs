@@ -133,7 +133,12 @@ pub(super) fn dissolve(lock: SockLock<'_, SmcSocket>) -> Result {
 }
 
 /// A socket that is to be plain TCP no more is an idle one. Socket lock held.
+///
+/// Never to use SMC: a call that moves data of plain TCP reads the phase without a lock, and a program can delay its threads as
+/// it likes before they have that of the inner socket. It must not meet a rendezvous there, to send in the name of this
+/// host, to the harm of all who use the link group, or to receive the keys of the peer.
 pub(super) fn leave_fallback(sk: &Sk<SmcSocket>) {
+    sk.never_smc.store(1, Relaxed);
     sk.may_cross.store(0, Relaxed);
     sk.set_fallback(Diagnosis(0), None);
     sk.forget_news();

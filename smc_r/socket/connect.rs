@@ -23,16 +23,7 @@ use kernel::{
 };
 use smc_proto::wire::Diagnosis;
 
-use super::{
-    close,
-    falls_back,
-    with_error_of,
-    InnerEvents,
-    News,
-    Phase,
-    PlainCall,
-    SmcSocket, //
-};
+use super::{close, falls_back, with_error_of, InnerEvents, News, Phase, SmcSocket};
 use crate::{handshake::Handshake, peers::Key, stats::Side};
 
 /// `bind(2)`.
@@ -65,7 +56,7 @@ pub(super) fn connect(sk: &Sk<SmcSocket>, addr: &SockAddr, flags: OpFlags) -> Re
             }
             // As TCP does, which tells an error of something else no more.
             let _ = sk.take_err();
-            if sk.never_smc.load(Relaxed) != 0 || PlainCall::is_any(sk) {
+            if sk.never_smc.load(Relaxed) != 0 {
                 return connect_plain(&mut lock, addr, flags);
             }
             start(sk, addr)?;

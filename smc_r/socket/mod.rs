@@ -14,7 +14,6 @@ mod connect;
 mod events;
 mod info;
 mod options;
-mod plain_call;
 mod poll;
 mod recv;
 mod send;
@@ -61,8 +60,6 @@ use kernel::{
     },
 };
 use smc_proto::wire::Diagnosis;
-
-use plain_call::PlainCall;
 
 use crate::{
     conn::{self, ConnTimer, Connection},
@@ -128,7 +125,7 @@ pub(crate) struct SmcSocket {
     peer_diagnosis: Atomic<u32>,
     /// `SMC_LIMIT_HS` as the program set it.
     pub(crate) limit_hs: Atomic<u32>,
-    /// An option rules SMC out: the option is not offered.
+    /// An option, or a plain connection that the socket has had, rules SMC out: the option is not offered.
     pub(crate) never_smc: Atomic<u32>,
     /// The error that ended the accelerated connection before its time; 0 without. It stays when the
     /// connection is gone.
@@ -150,8 +147,6 @@ pub(crate) struct SmcSocket {
     pub(crate) released: Atomic<u32>,
     /// The stream may begin with a Decline that crossed ours.
     pub(crate) may_cross: Atomic<u32>,
-    /// Calls under way that move data of plain TCP: [`PlainCall`].
-    plain_calls: Atomic<i32>,
     /// Plain TCP: the urgent byte that the program was told of last, see [`TcpSocket::urgent`].
     urgent_told: Atomic<u64>,
     /// The inner socket; gone once the socket is closed.
@@ -198,7 +193,6 @@ impl SmcSocket {
             shown_error: Atomic::new(0),
             released: Atomic::new(0),
             may_cross: Atomic::new(0),
-            plain_calls: Atomic::new(0),
             urgent_told: Atomic::new(0),
             tcp <- new_spinlock_bh!(Some(tcp), "smc_tcp"),
             conn <- new_spinlock_bh!(None, "smc_conn"),
@@ -469,10 +463,8 @@ impl Socket for SmcSocket {
         // First: who makes plain TCP of it meanwhile copies it to the inner socket.
         sk.store_peek_off(value);
         // Until the rendezvous has decided, it is we who look at what the inner socket has received.
-        if let Some(_call) = PlainCall::begin(sk) {
-            if sk.may_cross.load(Relaxed) == 0 {
-                sk.tcp()?.set_peek_off(value)?;
-            }
+        if sk.phase() == Phase::Fallback && sk.may_cross.load(Relaxed) == 0 {
+            sk.tcp()?.set_peek_off(value)?;
         }
         Ok(())
     }

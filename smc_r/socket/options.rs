@@ -17,7 +17,7 @@ use kapi::{
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::wire::Diagnosis;
 
-use super::{info, recv, Phase, PlainCall, SmcSocket};
+use super::{info, recv, Phase, SmcSocket};
 use crate::conn;
 
 /// Level of our own options, see `include/linux/socket.h`.
@@ -139,13 +139,10 @@ pub(super) fn changed(sk: &Sk<SmcSocket>, name: i32, value: &OptVal<'_>) {
     if matches!(name, opt::SO_RCVBUF | opt::SO_RCVBUFFORCE) {
         conn::limit_receive(sk, sk.rcvbuf().unsigned_abs() / 2);
     }
-    // Not on one that is connected anew meanwhile.
-    let plain = PlainCall::begin(sk);
-    if inner_acts(name, sk.phase(), plain.is_some()) {
+    if inner_acts(name, sk.phase()) {
         // The outer socket has accepted it. What TCP cannot have is then only kept.
         let _ = tcp.setsockopt(opt::SOL_SOCKET, name, value);
     }
-    drop(plain);
     if is_taken_back(name) {
         // Somebody may have done so in between.
         let _lock = sk.lock();
@@ -170,14 +167,14 @@ fn is_taken_back(name: i32) -> bool {
 
 /// Whether the inner socket gets an option as well, which for most is at once. That one alone: of others, TCP or a program of
 /// a control group may have set what the outer socket does not know.
-fn inner_acts(name: i32, phase: Phase, plain: bool) -> bool {
+fn inner_acts(name: i32, phase: Phase) -> bool {
     match name {
         // It has got them before, see `takes`.
         opt::SO_ATTACH_FILTER | opt::SO_ATTACH_BPF => false,
         // See `SmcSocket::set_peek_off`.
         opt::SO_PEEK_OFF => false,
         // No byte of the rendezvous is to wait for others; a connection that becomes plain TCP takes it over.
-        opt::SO_RCVLOWAT => plain,
+        opt::SO_RCVLOWAT => phase == Phase::Fallback,
         // Lingering is our own business: the inner socket has nothing to send.
         opt::SO_LINGER => phase != Phase::Accelerated,
         _ => true,

@@ -21,7 +21,7 @@ use smc_proto::{
     handshake::{crossed_decline, Crossed}, //
 };
 
-use super::{send, with_error_of, Phase, PlainCall, SmcSocket};
+use super::{send, with_error_of, Phase, SmcSocket};
 use crate::conn;
 
 /// `recvmsg(2)`.
@@ -30,24 +30,19 @@ pub(super) fn recvmsg(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> R
     if message.flags() & msg::ERRQUEUE != 0 {
         return notice(sk, message);
     }
-    let wants_urgent = message.flags() & msg::OOB != 0;
-    loop {
-        match sk.phase() {
-            Phase::Accelerated if wants_urgent => return urgent(sk, message),
-            Phase::Accelerated => return accelerated(sk, message),
-            Phase::Fallback => {
-                let tcp = call.kept().ok_or(ENOTCONN)?;
-                if let Some(_call) = PlainCall::begin(sk) {
-                    return plain(sk, tcp, message);
-                }
-            }
-            Phase::Connecting | Phase::Idle if wants_urgent => return Err(EINVAL),
-            Phase::Connecting => send::connected(sk, sk.rcvtimeo(message.nonblock()))?,
-            // After a connect that came to nothing, the stream has ended.
-            Phase::Idle if sk.has_failed() => return sk.take_err().map(|()| 0),
-            Phase::Idle | Phase::Listening | Phase::Dead => {
-                return Err(sk.take_err().err().unwrap_or(ENOTCONN))
-            }
+    match sk.phase() {
+        Phase::Accelerated if message.flags() & msg::OOB != 0 => urgent(sk, message),
+        Phase::Accelerated => accelerated(sk, message),
+        Phase::Fallback => plain(call, message),
+        Phase::Connecting | Phase::Idle if message.flags() & msg::OOB != 0 => Err(EINVAL),
+        Phase::Connecting => {
+            send::connected(sk, sk.rcvtimeo(message.nonblock()))?;
+            recvmsg(call, message)
+        }
+        // After a connect that came to nothing, the stream has ended.
+        Phase::Idle if sk.has_failed() => sk.take_err().map(|()| 0),
+        Phase::Idle | Phase::Listening | Phase::Dead => {
+            Err(sk.take_err().err().unwrap_or(ENOTCONN))
         }
     }
 }
@@ -62,7 +57,9 @@ fn notice(sk: &Sk<SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
 }
 
 /// Receives from the inner socket.
-fn plain(sk: &Sk<SmcSocket>, tcp: &TcpSocket, message: &mut RecvMsg<'_>) -> Result<usize> {
+fn plain(call: Call<'_, SmcSocket>, message: &mut RecvMsg<'_>) -> Result<usize> {
+    let sk = call.sk();
+    let tcp = call.kept().ok_or(ENOTCONN)?;
     // Urgent data is not waited for.
     let waits = message.flags() & msg::OOB == 0;
     match skip_crossed_decline(sk, tcp, message.nonblock() || !waits) {
@@ -119,7 +116,7 @@ pub(super) fn is_settled(sk: &Sk<SmcSocket>) -> bool {
     if sk.may_cross.load(Relaxed) == 0 {
         return true;
     }
-    let (Ok(tcp), Some(_call)) = (sk.tcp(), PlainCall::begin(sk)) else {
+    let Ok(tcp) = sk.tcp() else {
         return true;
     };
     match skip_crossed_decline(sk, &tcp, true) {

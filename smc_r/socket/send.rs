@@ -29,29 +29,27 @@ use kapi::{
 use kernel::prelude::*;
 use smc_proto::{conn::SendFlags, wire::Diagnosis};
 
-use super::{connect, with_error_of, Phase, PlainCall, SmcSocket};
+use super::{connect, with_error_of, Phase, SmcSocket};
 use crate::conn;
 
 /// `sendmsg(2)`.
 pub(super) fn sendmsg(call: Call<'_, SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
     let sk = call.sk();
-    let fast_opens = message.flags() & msg::FASTOPEN != 0;
-    loop {
-        match sk.phase() {
-            Phase::Accelerated if fast_opens => return Err(EISCONN),
-            Phase::Accelerated => return accelerated(sk, message),
-            Phase::Fallback => {
-                let tcp = call.kept().ok_or(ENOTCONN)?;
-                if let Some(_call) = PlainCall::begin(sk) {
-                    return forward(sk, tcp, message);
-                }
-            }
-            Phase::Idle if fast_opens => return fast_open(sk, message),
-            Phase::Connecting => connected(sk, sk.sndtimeo(message.nonblock()))?,
-            Phase::Idle | Phase::Listening | Phase::Dead => {
-                let error = sk.take_err().err().unwrap_or(EPIPE);
-                return broken(message, error);
-            }
+    match sk.phase() {
+        Phase::Accelerated if message.flags() & msg::FASTOPEN != 0 => Err(EISCONN),
+        Phase::Accelerated => accelerated(sk, message),
+        Phase::Fallback => {
+            let tcp = call.kept().ok_or(ENOTCONN)?;
+            forward(sk, tcp, message)
+        }
+        Phase::Idle if message.flags() & msg::FASTOPEN != 0 => fast_open(sk, message),
+        Phase::Connecting => {
+            connected(sk, sk.sndtimeo(message.nonblock()))?;
+            sendmsg(call, message)
+        }
+        Phase::Idle | Phase::Listening | Phase::Dead => {
+            let error = sk.take_err().err().unwrap_or(EPIPE);
+            broken(message, error)
         }
     }
 }
@@ -77,13 +75,12 @@ pub(super) fn connected(sk: &Sk<SmcSocket>, mut timeo: Timeo) -> Result {
 
 /// Data in the SYN leaves no place for CLC messages: plain TCP.
 fn fast_open(sk: &Sk<SmcSocket>, message: &mut SendMsg<'_>) -> Result<usize> {
-    let (tcp, _call) = {
+    let tcp = {
         let _lock = sk.lock();
         if sk.phase() != Phase::Idle {
             return Err(EINVAL);
         }
-        let tcp = connect::plain(sk, Diagnosis::SOCKET_OPTION)?;
-        (tcp, PlainCall::begin(sk))
+        connect::plain(sk, Diagnosis::SOCKET_OPTION)?
     };
     let result = forward(sk, &tcp, message);
     let _lock = sk.lock();
