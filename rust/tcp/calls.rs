@@ -239,7 +239,7 @@ impl TcpSocket {
         count(unsafe { bindings::tcp_sendmsg(self.sock(), msg.as_ptr()) })
     }
 
-    /// Sends a message that connects, if the socket is not connected yet, as [`Self::connect`] does.
+    /// Sends a message that connects, if the socket is not connected yet, locked as by [`Self::connect`]. It offers no option.
     fn fast_open(&self, msg: &mut SendMsg<'_>, may: impl FnOnce() -> bool) -> Result<usize> {
         let (name, len) = msg.raw_name();
         if !name.is_null() {
@@ -371,11 +371,6 @@ impl TcpSocket {
                 val.len().try_into()?,
             )
         })
-    }
-
-    /// Sets an option to an integer.
-    pub fn setsockopt_int(&self, level: i32, name: i32, val: i32) -> Result {
-        self.setsockopt_bytes(level, name, &val.to_ne_bytes())
     }
 
     /// Gets an option for a user; not for `SOL_SOCKET`.

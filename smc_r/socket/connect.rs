@@ -14,7 +14,7 @@ use kapi::{
         EINVAL,
         EISCONN, //
     },
-    sock::{opt, state as tcp_state, OpFlags, Sk, SockAddr, SockLock},
+    sock::{state as tcp_state, OpFlags, Sk, SockAddr, SockLock},
     tcp::{Connect, Stage, TcpSocket}, //
 };
 use kernel::{
@@ -149,8 +149,6 @@ fn connect_plain(lock: &mut SockLock<'_, SmcSocket>, addr: &SockAddr, flags: OpF
 fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     let tcp = sk.tcp()?;
     tcp.inherit_from(sk, Stage::Traffic);
-    // No message of the rendezvous is to wait for others: a connection before may have left what its program wanted.
-    tcp.setsockopt_int(opt::SOL_SOCKET, opt::SO_RCVLOWAT, 1)?;
     let avoids = |address| {
         sk.ns.avoids(&Key {
             side: Side::Client,
@@ -196,7 +194,7 @@ fn start(sk: &Sk<SmcSocket>, addr: &SockAddr) -> Result {
     Ok(())
 }
 
-/// An attempt to connect by plain TCP has come to nothing: the socket is as it was before. Socket lock held.
+/// An attempt to connect by plain TCP has come to nothing: the socket is an idle one, for more of that. Socket lock held.
 pub(super) fn unplain(sk: &Sk<SmcSocket>, tcp: &TcpSocket) {
     if sk.phase() == Phase::Fallback {
         tcp.detach();
