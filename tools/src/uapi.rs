@@ -314,7 +314,10 @@ impl Reason {
             }
             0x0303_0008 => "give both hosts a common EID with `smcctl ueid add`",
             0x0304_0000 => "use SMC-R, or SMC-D, on both hosts",
-            0x0306_0000 => "do not use TCP Fast Open in the program",
+            0x0306_0000 => {
+                "do not use TCP Fast Open in the program, \
+                 nor a socket once more that was plain TCP before"
+            }
             0x0307_0000 => "put both hosts into one IP subnet, or use SMC-R version 2 on both",
             0x0308_0000 | 0x0309_0000 => "see the VLAN of the interface",
             0x030a_0000 | 0x0400_0000 => "try again: a link group had just ended",
