@@ -82,7 +82,8 @@ def pair(listening, space="right"):
 
 def dissolve(sock):
     """connect() with AF_UNSPEC."""
-    equal(0, ctypes.CDLL(None).connect(sock.fileno(), bytes(16), 16))
+    if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), bytes(16), 16):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @contextlib.contextmanager
