@@ -349,11 +349,12 @@ complaint() {
 	grep -Hs '[1-9]' /sys/class/infiniband/*/ports/1/hw_counters/retry_*exceeded_err | sed 's|.*infiniband/| |' || true
 }
 
-# qps DEVICE...: queue pairs of the kernel that are in use, without those that every device has.
+# qps DEVICE...: queue pairs of the kernel that have a peer, or are to have one: without those that every device has, and
+# those of our links on which nothing is sent, whose first packet number is 0.
 qps() {
 	local dev sum=0
 	for dev; do
-		sum=$((sum + $(rdma resource show qp link "$dev" 2>/dev/null | grep -c 'type RC' || true)))
+		sum=$((sum + $(rdma resource show qp link "$dev" 2>/dev/null | grep 'type RC' | grep -cv 'RTS rq-psn 0 sq-psn 0 ' || true)))
 	done
 	echo $sum
 }

@@ -215,8 +215,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Does it. The transport must be in the state `Sending`. May sleep, seconds if the peer takes nothing. Does
-    /// nothing once it has succeeded.
+    /// Does it. The transport must be in the state `Sending`. May sleep, until the device has done it. Does nothing once
+    /// it has succeeded.
     pub(crate) fn run(&self) -> Result {
         self.owner.register(self.id)
     }

@@ -3,10 +3,7 @@
 //! Reliable connections: a queue pair with all that it needs.
 
 use super::{
-    device::{
-        Device,
-        GidKind, //
-    },
+    device::Device,
     memory::{
         Direction,
         Mapping,
@@ -36,7 +33,6 @@ use super::{
         Qp,
         QpSize,
         Receive,
-        Service,
         MAX_RECEIVES, //
     },
 };
@@ -48,6 +44,7 @@ use crate::{
 };
 use core::{
     cell::UnsafeCell,
+    ffi::c_void,
     marker::PhantomPinned,
     slice,
     sync::atomic::{
@@ -68,8 +65,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// How long a registration may take: the device does it after what it was given before, for which it may wait for the
-/// peer.
+/// How long a registration may take. It waits for nothing but the device.
 const REGISTRATION_MS: u32 = 20_000;
 
 /// Who is told of what happens to a connection.
@@ -110,8 +106,6 @@ pub struct Config {
     pub receives: u32,
     /// The longest message to receive, if `receive_more` is zero.
     pub receive_len: u32,
-    /// How packets are to be treated on their way.
-    pub service: Service,
     /// How much longer a message may be if the peer sends no other such one at the same time: what
     /// is beyond `receive_len` goes to one place for all. A peer that does not keep to this spoils
     /// its own messages.
@@ -123,9 +117,66 @@ pub struct Config {
 /// The order of the fields is the order of the drop.
 struct Objects {
     qp: Qp,
+    /// For what the peer does not hear of: registrations.
+    local_qp: Qp,
     cq: Cq,
     regions: KVec<Option<Arc<Region>>>,
     pd: Arc<Pd>,
+}
+
+impl Objects {
+    /// Makes all of them, for `credits` work requests at a time; `context` is what callbacks find. May sleep.
+    fn new(
+        device: &Device,
+        config: &Config,
+        local: &LocalAddress,
+        credits: u32,
+        context: *mut c_void,
+    ) -> Result<Self> {
+        // One more of each is for draining.
+        let alone = QpSize {
+            sends: 2,
+            receives: 1,
+            receive_pieces: 1,
+            inline: 0,
+        };
+        let mut size = QpSize {
+            sends: credits.saturating_add(1),
+            receives: config.receives.saturating_add(1),
+            receive_pieces: if config.receive_more == 0 { 1 } else { 2 },
+            inline: config.message_len,
+        };
+        let entries = [&size, &alone].iter().fold(0u32, |sum, of| {
+            sum.saturating_add(of.sends).saturating_add(of.receives)
+        });
+        let pd = Arc::new(Pd::new(device, config.owner)?, GFP_KERNEL)?;
+        let cq = Cq::new(device, entries, context, config.owner)?;
+        // SAFETY: Below and in `take_apart` queue pairs go before their completion queue.
+        let mut local_qp = unsafe { Qp::new(&pd, &cq, &alone) }?;
+        let qp = local_qp.ready_alone(local).and_then(|()| {
+            // SAFETY: As above.
+            unsafe { Qp::new(&pd, &cq, &size) }.or_else(|_| {
+                size.inline = 0;
+                // SAFETY: As above.
+                unsafe { Qp::new(&pd, &cq, &size) }
+            })
+        });
+        match qp {
+            Ok(qp) => Ok(Self {
+                qp,
+                local_qp,
+                cq,
+                regions: KVec::new(),
+                pd,
+            }),
+            Err(error) => {
+                if !Qp::destroy([local_qp]) {
+                    cq.stay();
+                }
+                Err(error)
+            }
+        }
+    }
 }
 
 /// What completions need.
@@ -144,7 +195,7 @@ struct Live<H> {
 ///
 /// # Invariants
 ///
-/// - While the queue pair in `queue` is there, or a completion callback runs, `live` is `Some` and
+/// - While the queue pairs in `queue` are there, or a completion callback runs, `live` is `Some` and
 ///   only borrowed; else only [`Self::shutdown`] touches it, with `objects` locked.
 /// - The address of `self` is the context of the completion queue in `objects`.
 #[pin_data(PinnedDrop)]
@@ -184,6 +235,7 @@ pub struct Connection<H: Handler> {
     /// The place for a long message to send.
     long_send_at: usize,
     local: LocalAddress,
+    psn: u32,
     config: Config,
     #[pin]
     _pin: PhantomPinned,
@@ -195,13 +247,10 @@ unsafe impl<H: Handler> Send for Connection<H> {}
 unsafe impl<H: Handler> Sync for Connection<H> {}
 
 impl<H: Handler> Connection<H> {
-    /// Makes a connection on a port, which sends with the given GID and a random first packet
-    /// number. May sleep.
+    /// Makes a connection that sends from `local`, with a random first packet number. May sleep.
     pub fn new(
         device: &Device,
-        port: u32,
-        gid_index: u8,
-        gid_kind: GidKind,
+        local: LocalAddress,
         config: Config,
         handler: H,
     ) -> Result<Arc<Self>> {
@@ -221,7 +270,7 @@ impl<H: Handler> Connection<H> {
         let pages = Arc::new(Pages::new(bytes)?, GFP_KERNEL)?;
         let messages = Mapping::new(device, pages, Direction::Both)?;
 
-        // On average two writes for each chain; and one request for draining.
+        // On average two writes for each chain; one request is left for draining.
         let most = device.max_work_requests().saturating_sub(1);
         let credits = config.slots.saturating_mul(3).min(most);
         let queue = SendQueue::new(slots, credits, config.reserved as usize)?;
@@ -255,48 +304,25 @@ impl<H: Handler> Connection<H> {
                 long <- new_spinlock_bh!(long, "ib::Connection::long"),
                 long_at,
                 long_send_at,
-                local: LocalAddress { port, gid_index, gid_kind, psn, service: config.service },
+                local,
+                psn,
                 config,
                 _pin: PhantomPinned,
             }),
             GFP_KERNEL,
         )?;
 
-        let pd = Arc::new(Pd::new(device, config.owner)?, GFP_KERNEL)?;
-        let sends = credits.saturating_add(1);
         let context = Arc::as_ptr(&this).cast_mut().cast();
-        let entries = sends.saturating_add(config.receives).saturating_add(2);
         // INVARIANT: `this` never moves, and its drop frees the completion queue, or has it silent.
-        let cq = Cq::new(device, entries, context, config.owner)?;
-        let mut size = QpSize {
-            sends,
-            receives: config.receives.saturating_add(1),
-            receive_pieces: if config.receive_more == 0 { 1 } else { 2 },
-            inline: config.message_len,
-        };
-        // SAFETY: In `Objects`, and in `shutdown`, the queue pair goes first.
-        let qp = match unsafe { Qp::new(&pd, &cq, &size) } {
-            Ok(qp) => qp,
-            Err(_) => {
-                size.inline = 0;
-                // SAFETY: As above.
-                unsafe { Qp::new(&pd, &cq, &size) }?
-            }
-        };
-        this.number.store(qp.number(), Ordering::Relaxed);
-        // SAFETY: `shutdown` closes the queue before it destroys the queue pair, which was made
-        // with the same number of work requests.
+        let objects = Objects::new(device, &this.config, &local, credits, context)?;
+        this.number.store(objects.qp.number(), Ordering::Relaxed);
+        // SAFETY: `shutdown` closes the queue before it destroys the queue pairs, the first of which was made
+        // for as many credits.
         unsafe {
-            this.queue
-                .lock()
-                .open(qp.as_raw(), qp.inline(), pd.local_key())
-        };
-        *this.objects.lock() = Some(Objects {
-            qp,
-            cq,
-            regions: KVec::new(),
-            pd,
-        });
+            let mut queue = this.queue.lock();
+            queue.open(&objects.qp, &objects.local_qp, objects.pd.local_key());
+        }
+        *this.objects.lock() = Some(objects);
         Ok(this)
     }
 
@@ -307,7 +333,7 @@ impl<H: Handler> Connection<H> {
 
     /// The number of the first packet we send.
     pub fn psn(&self) -> u32 {
-        self.local.psn
+        self.psn
     }
 
     /// The status of the first completion that failed, as in C; 0 if none did.
@@ -347,7 +373,7 @@ impl<H: Handler> Connection<H> {
     pub fn ready_to_receive(&self, peer: &PeerAddress) -> Result {
         let mut objects = self.objects.lock();
         let qp = &mut (*objects).as_mut().ok_or(ENODEV)?.qp;
-        qp.init(&self.local)?;
+        qp.init(&self.local, true)?;
         let all = self.receive_cqes.len();
         for first in (0..all).step_by(MAX_RECEIVES) {
             let count = MAX_RECEIVES.min(all.saturating_sub(first));
@@ -363,7 +389,7 @@ impl<H: Handler> Connection<H> {
     pub fn ready_to_send(&self) -> Result {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENODEV)?;
-        objects.qp.ready_to_send(&self.local)?;
+        objects.qp.ready_to_send(self.psn)?;
         self.queue.lock().start();
         Ok(())
     }
@@ -493,8 +519,8 @@ impl<H: Handler> Connection<H> {
         Ok((RegionId(index as u32), key, address))
     }
 
-    /// Makes the key of a region work, unless it does already. May sleep, for as long as what was posted before
-    /// takes: a peer that takes no messages holds it up. `ETIMEDOUT`, and the end of the connection, after 20 seconds.
+    /// Makes the key of a region work, unless it does already. May sleep, but waits for nothing but the device:
+    /// `ETIMEDOUT`, and the end of the connection, after 20 seconds.
     pub fn register(&self, id: RegionId) -> Result {
         let mut lost = self.registration.lock();
         if *lost {
@@ -520,14 +546,10 @@ impl<H: Handler> Connection<H> {
             }
             // SAFETY: The queue pair is there, and stays while the lock is held.
             let live = unsafe { self.live() }.ok_or(ENODEV)?;
-            // SAFETY: As in `post`.
+            // SAFETY: As in `post`. The one before has completed, or it was lost, which is looked at above.
             unsafe { queue.register(region.clone(), &self.context(live)) }
         };
-        match old {
-            Ok(old) => drop(old),
-            Err(PostError::Busy) => return Err(EBUSY),
-            Err(_) => return Err(ENODEV),
-        }
+        drop(old.map_err(|_| ENODEV)?);
         let timeout = msecs_to_jiffies(REGISTRATION_MS);
         // Each wait takes what completes one registration: none has been lost so far.
         // SAFETY: Initialised since the connection was made, and lives as long as it.
@@ -581,7 +603,10 @@ impl<H: Handler> Connection<H> {
         let drained = match guard.as_ref() {
             // One of rxe for which there was no memory on its way there never gets done with its receives. Nothing
             // has come for it, and nothing has been sent.
-            Some(objects) if self.receiving.load(Ordering::Relaxed) => objects.qp.drain(),
+            Some(objects) if self.receiving.load(Ordering::Relaxed) => {
+                let first = objects.qp.drain();
+                first.and(objects.local_qp.drain())
+            }
             _ => Ok(()),
         };
         drop(guard);
@@ -607,12 +632,13 @@ impl<H: Handler> Connection<H> {
         };
         let Objects {
             qp,
+            local_qp,
             cq,
             regions,
             pd,
         } = objects;
         // What the device refuses to give back it may use for ever.
-        let stays = !qp.destroy();
+        let stays = !Qp::destroy([qp, local_qp]);
         if stays {
             cq.stay();
         } else {

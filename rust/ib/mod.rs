@@ -5,8 +5,8 @@
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h)
 //!
-//! Ownership goes one way: [`Connection`] (a queue pair with its completion queue, work request
-//! slots, mappings and memory regions) → [`Pd`] → [`Device`]. A `Device` reference keeps the
+//! Ownership goes one way: [`Connection`] (a queue pair, one more for registrations, their completion
+//! queue, work request slots, mappings and memory regions) → [`Pd`] → [`Device`]. A `Device` reference keeps the
 //! device *registered*: its unregistration waits until the last one is gone. So whoever holds one
 //! for longer than a call must let go when [`Client::remove`] says so.
 //!
@@ -54,6 +54,7 @@ pub use self::{
     },
     region::RegionId,
     verbs::{
+        LocalAddress,
         PeerAddress,
         Service, //
     },

@@ -8,7 +8,10 @@ use super::{
         Pages, //
     },
     region::Region,
-    verbs::Cqe,
+    verbs::{
+        Cqe,
+        Qp, //
+    },
 };
 use crate::bindings;
 use core::ptr::{
@@ -106,7 +109,7 @@ impl Source {
 ///
 /// # Invariants
 ///
-/// - `qp` is valid and may be posted to while it is `Some`.
+/// - `qp` and `local_qp` are valid and may be posted to while they are `Some`.
 /// - The slots from `first`, `used` of them, wrapping, are posted and not yet completed; each
 ///   counts in `chains` of its source, and a source with chains is there.
 /// - `credits` work requests can be posted without overflow of the send or completion queue.
@@ -115,6 +118,8 @@ impl Source {
 /// - All of these numbers are far below what their types hold: no sum of some wraps around.
 pub(super) struct SendQueue {
     qp: Option<NonNull<bindings::ib_qp>>,
+    /// For what the peer does not hear of: registrations.
+    local_qp: Option<NonNull<bindings::ib_qp>>,
     sending: bool,
     failed: bool,
     inline: u32,
@@ -183,6 +188,7 @@ impl SendQueue {
         // INVARIANT: No queue pair, nothing posted.
         Ok(Self {
             qp: None,
+            local_qp: None,
             sending: false,
             failed: false,
             inline: 0,
@@ -208,16 +214,12 @@ impl SendQueue {
     /// # Safety
     ///
     /// `qp` must stay valid, with room for the credits and slots given to [`SendQueue::new`],
-    /// until [`Self::close`].
-    pub(super) unsafe fn open(
-        &mut self,
-        qp: NonNull<bindings::ib_qp>,
-        inline: u32,
-        local_key: u32,
-    ) {
+    /// until [`Self::close`]; so must `local_qp`, with room for one work request.
+    pub(super) unsafe fn open(&mut self, qp: &Qp, local_qp: &Qp, local_key: u32) {
         // INVARIANT: The caller guarantees it.
-        self.qp = Some(qp);
-        self.inline = inline;
+        self.qp = Some(qp.as_raw());
+        self.local_qp = Some(local_qp.as_raw());
+        self.inline = qp.inline();
         self.local_key = local_key;
     }
 
@@ -247,15 +249,12 @@ impl SendQueue {
     pub(super) fn close(&mut self) {
         self.failed = true;
         self.qp = None;
+        self.local_qp = None;
     }
 
     #[inline]
-    fn sending_qp(&self) -> Option<NonNull<bindings::ib_qp>> {
-        if self.sending && !self.failed {
-            self.qp
-        } else {
-            None
-        }
+    fn is_sending(&self) -> bool {
+        self.sending && !self.failed
     }
 
     /// Posts a chain.
@@ -294,7 +293,10 @@ impl SendQueue {
         if count > N || (long && chain.message.len() > context.long.1) {
             return Err(PostError::Invalid);
         }
-        let qp = self.sending_qp().ok_or(PostError::Down)?;
+        let qp = self
+            .qp
+            .filter(|_| self.is_sending())
+            .ok_or(PostError::Down)?;
         let requests = (count as u32).wrapping_add(1);
         let (slots, credits) = if chain.spare {
             (self.reserved, self.reserved as u32)
@@ -503,18 +505,22 @@ impl SendQueue {
     /// Posts the request that makes the key of `region` work. Gives back what may be dropped,
     /// without the lock held.
     ///
+    /// It goes to a queue pair on which nothing is sent. Behind messages it would wait for the peer's acknowledgements; and
+    /// the software RoCE of Linux, when it sends those again, does again what it has done since, which for a registration
+    /// is an error and the end of the queue pair.
+    ///
     /// # Safety
     ///
-    /// As for [`Self::post`].
+    /// As for [`Self::post`]. The one before must have completed.
     pub(super) unsafe fn register(
         &mut self,
         region: Arc<Region>,
         context: &Context<'_>,
     ) -> Result<Option<Arc<Region>>, PostError> {
-        let qp = self.sending_qp().ok_or(PostError::Down)?;
-        if self.credits == 0 {
-            return Err(PostError::Busy);
-        }
+        let qp = self
+            .local_qp
+            .filter(|_| self.is_sending())
+            .ok_or(PostError::Down)?;
         let mut wr = pin_init::zeroed::<bindings::ib_reg_wr>();
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
@@ -524,22 +530,21 @@ impl SendQueue {
         wr.access = (bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
             | bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE) as c_int;
         let mut bad = ptr::null();
-        // SAFETY: As in `post`; the region is kept by `registering` until the next registration,
-        // before which this one completes, or until the queue pair is gone.
+        // SAFETY: The queue pair is valid by the invariant, and has room, as nothing else is posted to it. The region is
+        // kept by `registering` until the next registration, before which this one completes, or until the queue pair
+        // is gone.
         if unsafe { bindings::ib_post_send(qp.as_ptr(), &wr.wr, &mut bad) } != 0 {
             self.failed = true;
             return Err(PostError::Down);
         }
         // The caller, who may sleep, has both now, should one be the last of its kind.
         let old = self.registering.replace(region);
-        self.credits = self.credits.saturating_sub(1);
         self.registration_pending = true;
         Ok(old)
     }
 
     /// A registration completed.
     pub(super) fn registered(&mut self) {
-        self.credits = self.credits.saturating_add(1);
         self.completed = self.completed.wrapping_add(1);
         self.registration_pending = false;
     }

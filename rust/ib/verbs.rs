@@ -126,12 +126,19 @@ pub struct PeerAddress {
 
 /// The near end of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct LocalAddress {
-    pub(super) port: u32,
-    pub(super) gid_index: u8,
-    pub(super) gid_kind: GidKind,
-    pub(super) psn: u32,
-    pub(super) service: Service,
+pub struct LocalAddress {
+    /// A port of the device, from 1.
+    pub port: u32,
+    /// One of its GIDs.
+    pub gid: [u8; 16],
+    /// The place of that in the port's table.
+    pub gid_index: u8,
+    /// Its kind.
+    pub gid_kind: GidKind,
+    /// The Ethernet address that goes with the GID.
+    pub mac: [u8; 6],
+    /// How packets are to be treated on their way.
+    pub service: Service,
 }
 
 /// How packets are to be treated on their way. Priorities of VLANs follow the level.
@@ -235,8 +242,8 @@ impl Qp {
         to_result(unsafe { bindings::ib_modify_qp(self.raw.as_ptr(), attr, mask as c_int) })
     }
 
-    /// From the reset state to where receives can be posted. The peer may write to regions.
-    pub(super) fn init(&mut self, local: &LocalAddress) -> Result {
+    /// From the reset state to where receives can be posted. `remote_write`: the peer may write to regions.
+    pub(super) fn init(&mut self, local: &LocalAddress, remote_write: bool) -> Result {
         if self.state != QpState::Reset {
             return Err(EINVAL);
         }
@@ -244,7 +251,7 @@ impl Qp {
         attr.qp_state = bindings::ib_qp_state_IB_QPS_INIT;
         attr.pkey_index = 0;
         attr.port_num = local.port;
-        attr.qp_access_flags = access(true);
+        attr.qp_access_flags = access(remote_write);
         self.modify(
             &mut attr,
             bindings::ib_qp_attr_mask_IB_QP_STATE
@@ -299,8 +306,8 @@ impl Qp {
         Ok(())
     }
 
-    /// From there to where sends go out.
-    pub(super) fn ready_to_send(&mut self, local: &LocalAddress) -> Result {
+    /// From there to where sends go out, of which the first packet has the number `psn`.
+    pub(super) fn ready_to_send(&mut self, psn: u32) -> Result {
         if self.state != QpState::Receiving {
             return Err(EINVAL);
         }
@@ -309,7 +316,7 @@ impl Qp {
         attr.timeout = ACK_TIMEOUT;
         attr.retry_cnt = RETRIES;
         attr.rnr_retry = RNR_RETRIES;
-        attr.sq_psn = local.psn & 0xff_ffff;
+        attr.sq_psn = psn & 0xff_ffff;
         attr.max_rd_atomic = 1;
         self.modify(
             &mut attr,
@@ -322,6 +329,21 @@ impl Qp {
         )?;
         self.state = QpState::Sending;
         Ok(())
+    }
+
+    /// From the reset state to where work requests can be posted that send nothing. The queue pair is its own peer, which
+    /// may not write to regions; both count packets from 0.
+    pub(super) fn ready_alone(&mut self, local: &LocalAddress) -> Result {
+        let itself = PeerAddress {
+            gid: local.gid,
+            mac: local.mac,
+            qp: self.number(),
+            psn: 0,
+            mtu: 1,
+        };
+        self.init(local, false)?;
+        self.ready_to_receive(local, &itself)?;
+        self.ready_to_send(0)
     }
 
     /// Whether the peer may write to regions, once packets go both ways.
@@ -357,27 +379,38 @@ impl Qp {
 }
 
 impl Qp {
-    /// Has the device drop what still comes for the queue pair, and waits for the end of what it
+    /// Has the device drop what still comes for these queue pairs, and waits for the end of what it
     /// is doing with packets that came before.
     ///
     /// rxe hands a packet, and with it its reference of the queue pair, to a task, and only then
     /// has that run. A processor that does both steps may find the queue pair gone in between (seen:
     /// a panic in `rxe_sched_task`). It does so in softirq, and no longer in the reset state.
-    fn silence(&self) {
-        let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
-        attr.qp_state = bindings::ib_qp_state_IB_QPS_RESET;
-        // Where a device refuses, waiting alone has to do.
-        let _ = self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE);
+    fn silence(all: &[Self]) {
+        let mut used = all
+            .iter()
+            .filter(|qp| qp.state != QpState::Reset)
+            .peekable();
+        if used.peek().is_none() {
+            return;
+        }
+        for qp in used {
+            let mut attr = pin_init::zeroed::<bindings::ib_qp_attr>();
+            attr.qp_state = bindings::ib_qp_state_IB_QPS_RESET;
+            // Where a device refuses, waiting alone has to do.
+            let _ = qp.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE);
+        }
         // SAFETY: May sleep. Softirqs that are running end before this returns.
         unsafe { bindings::synchronize_rcu() };
     }
 
-    /// Gives it back to the device; says whether the device took it. Otherwise that may use all that was posted still, and
-    /// its completion queue has to [stay](Cq::stay). May sleep.
-    pub(super) fn destroy(self) -> bool {
-        if self.state != QpState::Reset {
-            self.silence();
-        }
+    /// Gives all of them back to the device; says whether the device took them. Otherwise that may use all that was
+    /// posted still, and their completion queue has to [stay](Cq::stay). May sleep.
+    pub(super) fn destroy<const N: usize>(all: [Self; N]) -> bool {
+        Self::silence(&all);
+        all.map(Self::give_back) == [true; N]
+    }
+
+    fn give_back(self) -> bool {
         // SAFETY: By the invariant it is ours.
         let gone = super::give_back(|| unsafe { bindings::ib_destroy_qp(self.raw.as_ptr()) });
         if !gone {

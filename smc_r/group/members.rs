@@ -293,9 +293,8 @@ impl Group {
         }
     }
 
-    /// Has the peer's writes to an RMB taken on all links; one that is still to be connected does that itself. Sleeps:
-    /// the device does this after what it was given before, and with that it may wait for the peer. So no lock
-    /// is held that anybody else needs.
+    /// Has the peer's writes to an RMB taken on all links; one that is still to be connected does that itself. Sleeps
+    /// until the device has done it; no lock is held that anybody else needs.
     fn register_rmb(self: &Arc<Self>, rmb: &GroupRmb) -> Result {
         for link in self.links().filter(|link| link.is_sending()) {
             match rmb.register(link.place) {

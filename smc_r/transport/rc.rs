@@ -35,6 +35,7 @@ use kapi::ib::{
     Config,
     Connection,
     Handler,
+    LocalAddress,
     MappingId,
     PeerAddress,
     RegionId, //
@@ -173,15 +174,19 @@ impl Rc {
             long_message_len: messages.long_send_len(),
             receives: queues.receives,
             receive_len: RECEIVE_LEN,
-            service: path.service,
             receive_more: messages.receive_more(),
         };
         let device = path.device.ib()?;
         let connection = Connection::new(
             &device,
-            path.port.into(),
-            path.gid_index,
-            path.gid_kind,
+            LocalAddress {
+                port: path.port.into(),
+                gid: path.gid.0,
+                gid_index: path.gid_index,
+                gid_kind: path.gid_kind,
+                mac: path.mac.0,
+                service: path.service,
+            },
             config,
             Events(upcalls),
         )?;
