@@ -152,13 +152,12 @@ impl Objects {
         let pd = Arc::new(Pd::new(device, config.owner)?, GFP_KERNEL)?;
         let cq = Cq::new(device, entries, context, config.owner)?;
         // SAFETY: Below and in `take_apart` queue pairs go before their completion queue.
-        let mut local_qp = unsafe { Qp::new(&pd, &cq, &alone) }?;
+        let make = |size: &QpSize| unsafe { Qp::new(&pd, &cq, size) };
+        let mut local_qp = make(&alone)?;
         let qp = local_qp.ready_alone(local).and_then(|()| {
-            // SAFETY: As above.
-            unsafe { Qp::new(&pd, &cq, &size) }.or_else(|_| {
+            make(&size).or_else(|_| {
                 size.inline = 0;
-                // SAFETY: As above.
-                unsafe { Qp::new(&pd, &cq, &size) }
+                make(&size)
             })
         });
         match qp {
