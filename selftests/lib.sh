@@ -350,11 +350,12 @@ complaint() {
 }
 
 # qps DEVICE...: queue pairs of the kernel that have a peer, or are to have one: without those that every device has, and
-# those of our links on which nothing is sent, whose first packet number is 0.
+# those of our links that are their own peers, with one number for the packets of both.
 qps() {
 	local dev sum=0
 	for dev; do
-		sum=$((sum + $(rdma resource show qp link "$dev" 2>/dev/null | grep 'type RC' | grep -cv 'RTS rq-psn 0 sq-psn 0 ' || true)))
+		sum=$((sum + $(rdma resource show qp link "$dev" 2>/dev/null | grep 'type RC' |
+			grep -cvE 'lqpn ([0-9]+) rqpn \1 .* rq-psn ([0-9]+) sq-psn \2 ' || true)))
 	done
 	echo $sum
 }

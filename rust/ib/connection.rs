@@ -273,8 +273,7 @@ impl<H: Handler> Connection<H> {
         let most = device.max_work_requests().saturating_sub(1);
         let credits = config.slots.saturating_mul(3).min(most);
         let queue = SendQueue::new(slots, credits, config.reserved as usize)?;
-        // SAFETY: May be called from anywhere.
-        let psn = unsafe { bindings::get_random_u32() } & 0xff_ffff;
+        let psn = verbs::random_psn();
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 queue <- new_spinlock_bh!(queue, "ib::Connection::queue"),
@@ -347,7 +346,7 @@ impl<H: Handler> Connection<H> {
 
     /// # Safety
     ///
-    /// Either a completion callback must be running, or the queue pair in `queue` be there for as
+    /// Either a completion callback must be running, or the queue pairs in `queue` be there for as
     /// long as the result is used.
     unsafe fn live(&self) -> Option<&Live<H>> {
         // SAFETY: By the invariant it is only borrowed under these conditions.
@@ -469,7 +468,7 @@ impl<H: Handler> Connection<H> {
         unsafe { queue.post(chain, &self.context(live)) }
     }
 
-    /// While a completion of what was posted is to come: a number that is another one once more has completed.
+    /// While the completion of a chain is to come: a number that is another one once more have completed.
     /// Never sleeps; not for hardirq.
     pub fn awaited(&self) -> Option<u32> {
         self.queue.lock().awaited()
@@ -601,7 +600,7 @@ impl<H: Handler> Connection<H> {
         let guard = self.objects.lock();
         let drained = match guard.as_ref() {
             // One of rxe for which there was no memory on its way there never gets done with its receives. Nothing
-            // has come for it, and nothing has been sent.
+            // has come for it, nothing has been sent, and nothing registered.
             Some(objects) if self.receiving.load(Ordering::Relaxed) => {
                 let first = objects.qp.drain();
                 first.and(objects.local_qp.drain())
@@ -643,7 +642,7 @@ impl<H: Handler> Connection<H> {
         } else {
             drop(cq);
         }
-        // SAFETY: `queue` has no queue pair, and the completion queue is gone or silent, its
+        // SAFETY: `queue` has no queue pairs, and the completion queue is gone or silent, its
         // callbacks have ended: by the invariant `live` is ours.
         let mut live = unsafe { (*self.live.get()).take() };
         if let Some(live) = &mut live {

@@ -127,7 +127,7 @@ pub(super) struct SendQueue {
     slots: KVec<Slot>,
     first: usize,
     used: usize,
-    /// Chains and registrations that have completed, wrapping.
+    /// Chains that have completed, wrapping.
     completed: u32,
     credits: u32,
     reserved: usize,
@@ -456,11 +456,11 @@ impl SendQueue {
         })
     }
 
-    /// While a completion is to come: a number that is another one after it.
+    /// While the completion of a chain is to come: a number that is another one after it.
     pub(super) fn awaited(&self) -> Option<u32> {
         let (newer, older) = self.slots.split_at_checked(self.first)?;
         let mut posted = Iterator::chain(older.iter(), newer).take(self.used);
-        let waits = self.registration_pending || posted.any(|slot| slot.cookie.is_some());
+        let waits = posted.any(|slot| slot.cookie.is_some());
         waits.then_some(self.completed)
     }
 
@@ -545,7 +545,6 @@ impl SendQueue {
 
     /// A registration completed.
     pub(super) fn registered(&mut self) {
-        self.completed = self.completed.wrapping_add(1);
         self.registration_pending = false;
     }
 

@@ -109,6 +109,12 @@ impl Drop for Cq {
     }
 }
 
+/// A number for a first packet. Whoever does not know it can hardly forge one that is taken.
+pub(super) fn random_psn() -> u32 {
+    // SAFETY: May be called from anywhere.
+    unsafe { bindings::get_random_u32() & 0xff_ffff }
+}
+
 /// The far end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress {
@@ -332,18 +338,18 @@ impl Qp {
     }
 
     /// From the reset state to where work requests can be posted that send nothing. The queue pair is its own peer, which
-    /// may not write to regions; both count packets from 0.
+    /// may not write to regions; one number serves for the packets of both.
     pub(super) fn ready_alone(&mut self, local: &LocalAddress) -> Result {
         let itself = PeerAddress {
             gid: local.gid,
             mac: local.mac,
             qp: self.number(),
-            psn: 0,
+            psn: random_psn(),
             mtu: 1,
         };
         self.init(local, false)?;
         self.ready_to_receive(local, &itself)?;
-        self.ready_to_send(0)
+        self.ready_to_send(itself.psn)
     }
 
     /// Whether the peer may write to regions, once packets go both ways.
