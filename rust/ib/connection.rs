@@ -117,64 +117,59 @@ pub struct Config {
 /// The order of the fields is the order of the drop.
 struct Objects {
     qp: Qp,
-    /// For what the peer does not hear of: registrations.
-    local_qp: Qp,
+    /// For what the peer does not hear of: registrations. There is one once the other one is to be connected.
+    local_qp: Option<Qp>,
     cq: Cq,
     regions: KVec<Option<Arc<Region>>>,
     pd: Arc<Pd>,
 }
 
+/// The size of the queue pair for registrations, of which there is one at a time. One more of each is for draining.
+const LOCAL: QpSize = QpSize {
+    sends: 2,
+    receives: 1,
+    receive_pieces: 1,
+    inline: 0,
+};
+
 impl Objects {
-    /// Makes all of them, for `credits` work requests at a time; `context` is what callbacks find. May sleep.
-    fn new(
-        device: &Device,
-        config: &Config,
-        local: &LocalAddress,
-        credits: u32,
-        context: *mut c_void,
-    ) -> Result<Self> {
+    /// Makes them, for `credits` work requests at a time; `context` is what callbacks find. May sleep.
+    fn new(device: &Device, config: &Config, credits: u32, context: *mut c_void) -> Result<Self> {
         // One more of each is for draining.
-        let alone = QpSize {
-            sends: 2,
-            receives: 1,
-            receive_pieces: 1,
-            inline: 0,
-        };
         let mut size = QpSize {
             sends: credits.saturating_add(1),
             receives: config.receives.saturating_add(1),
             receive_pieces: if config.receive_more == 0 { 1 } else { 2 },
             inline: config.message_len,
         };
-        let entries = [&size, &alone].iter().fold(0u32, |sum, of| {
+        let entries = [&size, &LOCAL].iter().fold(0u32, |sum, of| {
             sum.saturating_add(of.sends).saturating_add(of.receives)
         });
         let pd = Arc::new(Pd::new(device, config.owner)?, GFP_KERNEL)?;
         let cq = Cq::new(device, entries, context, config.owner)?;
-        // SAFETY: Below and in `take_apart` queue pairs go before their completion queue.
+        // SAFETY: In `take_apart` queue pairs go before their completion queue.
         let make = |size: &QpSize| unsafe { Qp::new(&pd, &cq, size) };
-        let mut local_qp = make(&alone)?;
-        let qp = local_qp.ready_alone(local).and_then(|()| {
-            make(&size).or_else(|_| {
-                size.inline = 0;
-                make(&size)
-            })
-        });
-        match qp {
-            Ok(qp) => Ok(Self {
-                qp,
-                local_qp,
-                cq,
-                regions: KVec::new(),
-                pd,
-            }),
-            Err(error) => {
-                if !Qp::destroy([local_qp]) {
-                    cq.stay();
-                }
-                Err(error)
-            }
+        let qp = make(&size).or_else(|_| {
+            size.inline = 0;
+            make(&size)
+        })?;
+        Ok(Self {
+            qp,
+            local_qp: None,
+            cq,
+            regions: KVec::new(),
+            pd,
+        })
+    }
+
+    /// Makes the queue pair for registrations. May sleep.
+    fn make_local_qp(&mut self, local: &LocalAddress) -> Result {
+        if self.local_qp.is_some() {
+            return Err(EINVAL);
         }
+        // SAFETY: In `take_apart` queue pairs go before their completion queue.
+        let qp = unsafe { Qp::new(&self.pd, &self.cq, &LOCAL) }?;
+        self.local_qp.insert(qp).ready_alone(local)
     }
 }
 
@@ -312,14 +307,8 @@ impl<H: Handler> Connection<H> {
 
         let context = Arc::as_ptr(&this).cast_mut().cast();
         // INVARIANT: `this` never moves, and its drop frees the completion queue, or has it silent.
-        let objects = Objects::new(device, &this.config, &local, credits, context)?;
+        let objects = Objects::new(device, &this.config, credits, context)?;
         this.number.store(objects.qp.number(), Ordering::Relaxed);
-        // SAFETY: `shutdown` closes the queue before it destroys the queue pairs, the first of which was made
-        // for as many credits.
-        unsafe {
-            let mut queue = this.queue.lock();
-            queue.open(&objects.qp, &objects.local_qp, objects.pd.local_key());
-        }
         *this.objects.lock() = Some(objects);
         Ok(this)
     }
@@ -370,7 +359,20 @@ impl<H: Handler> Connection<H> {
     /// After an error the connection is of no use.
     pub fn ready_to_receive(&self, peer: &PeerAddress) -> Result {
         let mut objects = self.objects.lock();
-        let qp = &mut (*objects).as_mut().ok_or(ENODEV)?.qp;
+        let objects = (*objects).as_mut().ok_or(ENODEV)?;
+        objects.make_local_qp(&self.local)?;
+        let Objects {
+            qp,
+            local_qp: Some(local_qp),
+            pd,
+            ..
+        } = objects
+        else {
+            return Err(ENODEV);
+        };
+        // SAFETY: `shutdown` closes the queue before it destroys the queue pairs, the first of which was made for as many
+        // credits.
+        unsafe { self.queue.lock().open(qp, local_qp, pd.local_key()) };
         qp.init(&self.local, true)?;
         let all = self.receive_cqes.len();
         for first in (0..all).step_by(MAX_RECEIVES) {
@@ -602,8 +604,8 @@ impl<H: Handler> Connection<H> {
             // One of rxe for which there was no memory on its way there never gets done with its receives. Nothing
             // has come for it, nothing has been sent, and nothing registered.
             Some(objects) if self.receiving.load(Ordering::Relaxed) => {
-                let first = objects.qp.drain();
-                first.and(objects.local_qp.drain())
+                let local = objects.local_qp.as_ref().map_or(Ok(()), Qp::drain);
+                objects.qp.drain().and(local)
             }
             _ => Ok(()),
         };
@@ -636,7 +638,10 @@ impl<H: Handler> Connection<H> {
             pd,
         } = objects;
         // What the device refuses to give back it may use for ever.
-        let stays = !Qp::destroy([qp, local_qp]);
+        let stays = !match local_qp {
+            Some(local_qp) => Qp::destroy([qp, local_qp]),
+            None => Qp::destroy([qp]),
+        };
         if stays {
             cq.stay();
         } else {

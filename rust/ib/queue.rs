@@ -216,6 +216,10 @@ impl SendQueue {
     /// `qp` must stay valid, with room for the credits and slots given to [`SendQueue::new`],
     /// until [`Self::close`]; so must `local_qp`, with room for one work request.
     pub(super) unsafe fn open(&mut self, qp: &Qp, local_qp: &Qp, local_key: u32) {
+        // What has been closed stays that.
+        if self.failed {
+            return;
+        }
         // INVARIANT: The caller guarantees it.
         self.qp = Some(qp.as_raw());
         self.local_qp = Some(local_qp.as_raw());

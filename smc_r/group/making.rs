@@ -73,14 +73,7 @@ impl Group {
     }
 
     fn first_link_made(self: &Arc<Self>) -> Result<Arc<Link>> {
-        let path = &self.first_path;
-        let link = Link::new(self.clone(), LinkIx::FIRST, path.clone()).map_err(|error| {
-            if path.works() {
-                error
-            } else {
-                ENODEV
-            }
-        })?;
+        let link = Link::new(self.clone(), LinkIx::FIRST, self.first_path.clone())?;
         if !self.place_first(&link) {
             link.shutdown();
             return Err(ENOTCONN);
@@ -88,6 +81,7 @@ impl Group {
         self.ns.shared.groups.note_link();
         // What has become of its port since that was chosen, nobody has told of a link that was not there. Whoever takes the
         // group apart finds this one.
+        let path = &link.path;
         if !path.works() {
             return Err(ENODEV);
         }
