@@ -112,9 +112,7 @@ pub struct Config {
     pub receive_more: u32,
 }
 
-/// What goes with a connection when it is shut down.
-///
-/// The order of the fields is the order of the drop.
+/// What goes with a connection when it is shut down, in the order of the fields.
 struct Objects {
     qp: Qp,
     /// For what the peer does not hear of: registrations. There is one once the other one is to be connected.
@@ -604,8 +602,9 @@ impl<H: Handler> Connection<H> {
             // One of rxe for which there was no memory on its way there never gets done with its receives. Nothing
             // has come for it, nothing has been sent, and nothing registered.
             Some(objects) if self.receiving.load(Ordering::Relaxed) => {
-                let local = objects.local_qp.as_ref().map_or(Ok(()), Qp::drain);
-                objects.qp.drain().and(local)
+                // First the one to which the peer can write. Both, whatever becomes of the first.
+                let drained = objects.qp.drain();
+                drained.and(objects.local_qp.as_ref().map_or(Ok(()), Qp::drain))
             }
             _ => Ok(()),
         };

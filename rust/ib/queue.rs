@@ -122,6 +122,7 @@ pub(super) struct SendQueue {
     local_qp: Option<NonNull<bindings::ib_qp>>,
     sending: bool,
     failed: bool,
+    closed: bool,
     inline: u32,
     local_key: u32,
     slots: KVec<Slot>,
@@ -191,6 +192,7 @@ impl SendQueue {
             local_qp: None,
             sending: false,
             failed: false,
+            closed: false,
             inline: 0,
             local_key: 0,
             slots: list,
@@ -217,7 +219,7 @@ impl SendQueue {
     /// until [`Self::close`]; so must `local_qp`, with room for one work request.
     pub(super) unsafe fn open(&mut self, qp: &Qp, local_qp: &Qp, local_key: u32) {
         // What has been closed stays that.
-        if self.failed {
+        if self.closed {
             return;
         }
         // INVARIANT: The caller guarantees it.
@@ -252,6 +254,7 @@ impl SendQueue {
     /// Nothing at all is posted any more.
     pub(super) fn close(&mut self) {
         self.failed = true;
+        self.closed = true;
         self.qp = None;
         self.local_qp = None;
     }

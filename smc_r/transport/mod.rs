@@ -190,7 +190,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Posts a chain. Never sleeps.
     fn post(&self, chain: &Chain<'_>) -> Result<(), PostError>;
 
-    /// While the end of something posted is to come: a number that is another one once more has ended. Never sleeps.
+    /// While the end of a posted chain is to come: a number that is another one once more have ended. Never sleeps.
     fn awaited(&self) -> Option<u32>;
 
     /// Lets writes of this transport take data from a ring. May sleep.
