@@ -161,13 +161,9 @@ impl Objects {
     }
 
     /// Makes the queue pair for registrations. May sleep.
-    fn make_local_qp(&mut self, local: &LocalAddress) -> Result {
-        if self.local_qp.is_some() {
-            return Err(EINVAL);
-        }
+    fn make_local_qp(&self) -> Result<Qp> {
         // SAFETY: In `take_apart` queue pairs go before their completion queue.
-        let qp = unsafe { Qp::new(&self.pd, &self.cq, &LOCAL) }?;
-        self.local_qp.insert(qp).ready_alone(local)
+        unsafe { Qp::new(&self.pd, &self.cq, &LOCAL) }
     }
 }
 
@@ -358,20 +354,15 @@ impl<H: Handler> Connection<H> {
     pub fn ready_to_receive(&self, peer: &PeerAddress) -> Result {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENODEV)?;
-        objects.make_local_qp(&self.local)?;
-        let Objects {
-            qp,
-            local_qp: Some(local_qp),
-            pd,
-            ..
-        } = objects
-        else {
-            return Err(ENODEV);
-        };
+        // Fails if it has been done: the other queue pair is made once.
+        objects.qp.init(&self.local, true)?;
+        let local_qp = objects.make_local_qp()?;
+        let local_qp = objects.local_qp.insert(local_qp);
+        local_qp.ready_alone(&self.local)?;
+        let (qp, key) = (&mut objects.qp, objects.pd.local_key());
         // SAFETY: `shutdown` closes the queue before it destroys the queue pairs, the first of which was made for as many
         // credits.
-        unsafe { self.queue.lock().open(qp, local_qp, pd.local_key()) };
-        qp.init(&self.local, true)?;
+        unsafe { self.queue.lock().open(qp, local_qp, key) };
         let all = self.receive_cqes.len();
         for first in (0..all).step_by(MAX_RECEIVES) {
             let count = MAX_RECEIVES.min(all.saturating_sub(first));
