@@ -82,7 +82,8 @@ impl tcp::Events<SocketRef> for InnerEvents {
         let listener = sk.listener.lock().clone();
         // Who has nothing to speak SMC with would decline: a message there and one back for nothing.
         sk.ns.offers_smc()
-            && listener.is_some_and(|listener| listener.has_place(tcp, peer.is_some()))
+            // Without one it is about to end: as with TCP, that resets who comes now, and nobody is told to do without SMC.
+            && listener.is_none_or(|listener| listener.has_place(tcp, peer.is_some()))
             && !peer.is_some_and(|address| {
                 sk.ns.avoids(&Key {
                     side: Side::Server,
