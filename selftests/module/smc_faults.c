@@ -11,7 +11,7 @@
  *   number  the call that fails, counted from 1; 0 for none
  *   times   how many calls do, from that one on
  *   value   what they return, for a pointer an error number or 0 as well
- *   same    whether only those calls count whose first argument is that of the first one
+ *   same    whether after the first one that fails only those count which have its first argument
  *   hold    whether those calls, which may sleep, wait until this is taken back, for 30 s at most
  *   bad_wr  whether the function posts work requests and tells by its third argument which was not taken
  *   gives_back  after a call of ib_destroy_qp_user has failed, and while that is watched: writing has the device have the
@@ -64,7 +64,7 @@ MODULE_PARM_DESC(value, "what they return");
 
 static bool same;
 module_param(same, bool, 0600);
-MODULE_PARM_DESC(same, "only calls with one first argument count");
+MODULE_PARM_DESC(same, "after one that fails only calls with its first argument count");
 
 static bool hold;
 module_param(hold, bool, 0600);
@@ -133,21 +133,17 @@ static int at_entry(struct kprobe *probe, struct pt_regs *regs)
 {
 	void *first = (void *)regs_get_kernel_argument(regs, 0);
 	ulong address = regs_get_kernel_stack_nth(regs, 0);
+	bool alike = READ_ONCE(same);
+	void *other = alike ? READ_ONCE(argument) : NULL;
 
-	if (READ_ONCE(same)) {
-		void *other;
-
-		if (!is_in_caller(address))
-			return 0;
-		other = cmpxchg(&argument, NULL, first);
-		if (other && other != first)
-			return 0;
-	}
-	if (!chosen(address))
+	if ((other && other != first) || !chosen(address))
+		return 0;
+	/* Two of them may be the first at the same time. */
+	other = alike ? cmpxchg(&argument, NULL, first) : xchg(&argument, first);
+	if (alike && other && other != first)
 		return 0;
 	if (READ_ONCE(bad_wr))
 		*(void **)regs_get_kernel_argument(regs, 2) = (void *)regs_get_kernel_argument(regs, 1);
-	WRITE_ONCE(argument, first);
 	regs_set_return_value(regs, READ_ONCE(value));
 	instruction_pointer_set(regs, READ_ONCE(hold) ? (ulong)smc_faults_wait : (ulong)smc_faults_return);
 	return 1;
