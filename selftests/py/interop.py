@@ -199,10 +199,10 @@ def endured(role, host, port, ready):
     except OSError as error:
         end = s.name_of(error)
     except AssertionError:
-        # Our end hangs up when it has seen enough.
-        if EXPECT != "any" or not os.path.exists(f"{ready}.damaged"):
+        if EXPECT != "any":
             raise
-        end = "cut off"
+        # Our end hangs up when it has seen enough.
+        end = "cut off" if os.path.exists(f"{ready}.damaged") else "given up"
     with open(f"{ready}.{'linux' if EXPECT == 'any' else 'ours'}.end", "w", encoding="ascii") as file:
         file.write(end)
 
