@@ -25,7 +25,7 @@ mod upcalls;
 use core::net::IpAddr;
 
 use kapi::{
-    errno::{EHOSTUNREACH, ENOTCONN, EPROTO},
+    errno::EHOSTUNREACH,
     grow::Grow,
     new_delayed_work,
     new_spinlock_bh,
@@ -62,7 +62,7 @@ use smc_proto::{
     llc::v2::RTokenPairWire,
     llc_flow::{Flow, FlowParams, Outgoing, Redundancy, RmbId, Version},
     timer::{FlowTiming, Time},
-    wire::{Eid, Gid, LinkNum, PeerId}, //
+    wire::{Diagnosis, Eid, Gid, LinkNum, PeerId}, //
 };
 
 use crate::{
@@ -713,14 +713,18 @@ impl Group {
         }
     }
 
-    /// Connects the queue pair of the first link. Sleeps.
-    pub(crate) fn connect(&self, peer: &LinkEnd) -> Result {
-        let link = self.first_link().ok_or(ENOTCONN)?;
+    /// Connects the queue pair of the first link, or says why not. Sleeps.
+    pub(crate) fn connect(&self, peer: &LinkEnd) -> Result<(), Diagnosis> {
+        let link = self.first_link().ok_or(Diagnosis::NO_ACTIVE_LINK)?;
         // In version 2, the way to the port was found when it was offered.
         if self.terms.is_some() && peer.gid != self.peer_gid {
-            return Err(EPROTO);
+            return Err(Diagnosis::READY_LINK);
         }
-        self.connect_link(&link, peer)
+        self.connect_link(&link, peer).map_err(|error| match error {
+            ENOMEM => Diagnosis::MEMORY,
+            _ if !self.is_sound() => Diagnosis::NO_ACTIVE_LINK,
+            _ => Diagnosis::READY_LINK,
+        })
     }
 
     /// Connects the queue pair of a link. Sleeps.

@@ -114,8 +114,8 @@ impl Handshake {
                 Ok(link) => draft.link = Some(link),
                 Err(reason) => return Some(Contact::Refuse(reason)),
             }
-            if group.connect(&offer.link).is_err() {
-                return Some(Contact::Refuse(Diagnosis::READY_LINK));
+            if let Err(reason) = group.connect(&offer.link) {
+                return Some(Contact::Refuse(reason));
             }
             let answer = self.equip(draft);
             if let Some(Contact::First(local)) = &answer {
@@ -357,15 +357,12 @@ impl Handshake {
                 element: Some(element),
                 link: Some(link),
                 ..
-            } => group
-                .connect(peer)
-                .map_err(|_| Diagnosis::READY_LINK)
-                .and_then(|()| {
-                    element
-                        .group_rmb()
-                        .register(link.place)
-                        .map_err(|_| Diagnosis::REGISTER_RMB)
-                }),
+            } => group.connect(peer).and_then(|()| {
+                element
+                    .group_rmb()
+                    .register(link.place)
+                    .map_err(|_| Diagnosis::REGISTER_RMB)
+            }),
             _ => Err(Diagnosis::INTERNAL),
         };
         let Machine::Server(server) = &mut state.machine else {
