@@ -195,3 +195,12 @@ __rust_helper void *rust_helper_ib_alloc_pages(size_t size, bool urgent)
 	free_pages_exact(pages, size);
 	return NULL;
 }
+
+/* Of pages as above: the memory stays allocated for good, also when they are freed. */
+__rust_helper void rust_helper_ib_keep_pages(void *pages, size_t size)
+{
+	size_t offset;
+
+	for (offset = 0; offset < size; offset += PAGE_SIZE)
+		get_page(virt_to_page(pages + offset));
+}

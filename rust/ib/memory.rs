@@ -4,10 +4,7 @@
 
 use super::device::Device;
 use crate::bindings;
-use core::{
-    mem,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     iov::{
         IovIterDest,
@@ -144,6 +141,14 @@ impl Pages {
     }
 }
 
+impl Pages {
+    /// Leaves the memory for good to a device that has not given back what uses it: the drop does not free it.
+    pub(super) fn keep(&self) {
+        // SAFETY: By the invariant, they are pages of that length.
+        unsafe { bindings::ib_keep_pages(self.start().cast(), self.len) };
+    }
+}
+
 impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: By the invariant, and whoever mapped the pages holds an `Arc` of them.
@@ -212,7 +217,7 @@ impl Mapping {
     pub(super) fn stay(&mut self) {
         if !self.stays {
             self.stays = true;
-            mem::forget(self.pages.clone());
+            self.pages.keep();
         }
     }
 

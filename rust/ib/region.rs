@@ -14,7 +14,6 @@ use crate::{
     errno::EOPNOTSUPP, //
 };
 use core::{
-    mem,
     ptr::NonNull,
     sync::atomic::{
         AtomicBool,
@@ -60,7 +59,7 @@ impl Drop for Region {
             // A peer could have the device write there still: the memory stays the device's, and the protection domain.
             self.mapped.stays = true;
             self.mapped.pd.stay();
-            mem::forget(self.pages.clone());
+            self.pages.keep();
         }
     }
 }

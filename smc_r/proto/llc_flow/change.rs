@@ -774,7 +774,12 @@ impl Flow {
         let Some(mut change) = self.change.filter(|change| change.via == at) else {
             return self.drop_message();
         };
+        let is_of_another = message.link.is_some_and(|link| link != change.number);
         match change.step {
+            // What an offer before this one is answered, which we have given up.
+            Step::Add(Adding::Offer) if message.reject.is_some() && is_of_another => {
+                return self.drop_message();
+            }
             Step::Add(Adding::Offer) => {}
             // A client of Linux that has accepted the link waits 2 s for what follows, and then takes that back.
             Step::Add(Adding::Connect | Adding::Keys(_) | Adding::Confirm)

@@ -389,6 +389,31 @@ fn a_client_that_takes_its_word_back_has_nothing_to_delete() {
     assert_eq!(said(&mut server.flow), [(0, accepted)]);
 }
 
+/// A no to an offer that was given up says nothing of the next one, which is accepted. Whatever names no link is about
+/// the only offer that there is.
+#[test]
+fn a_no_to_a_former_offer_comes_too_late() {
+    for (link, is_dropped) in [
+        (Some(number(2)), true),
+        (Some(number(3)), false),
+        (None, false),
+    ] {
+        let (mut server, new, offer) = offering();
+        let no = AddLink {
+            link,
+            ..offer.rejection(Reject::NoPath)
+        };
+        server.receive(LinkIx::FIRST, Llc::AddLink(no));
+        let gone = events(&mut server.flow).contains(&Event::LinkGone(new));
+        assert_eq!(gone, !is_dropped, "{link:?}");
+        if is_dropped {
+            server.accept(LinkIx::FIRST, offer, THIRD);
+            let connects = |event: &Event| matches!(event, Event::ConnectLink(_));
+            assert!(events(&mut server.flow).iter().any(connects));
+        }
+    }
+}
+
 /// A no to the offer itself may cross DELETE LINK, which is answered then, and waited for. So it is not if the client has
 /// accepted the link meanwhile.
 #[test]
