@@ -2,6 +2,7 @@
 
 #include <linux/dma-mapping.h>
 #include <linux/gfp.h>
+#include <linux/mm.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
 #include <rdma/ib_cache.h>
@@ -196,7 +197,7 @@ __rust_helper void *rust_helper_ib_alloc_pages(size_t size, bool urgent)
 	return NULL;
 }
 
-/* Of pages as above: the memory stays allocated for good, also when they are freed. */
+/* One more reference to each page of the above: after free_pages_exact() as well, the memory stays allocated. */
 __rust_helper void rust_helper_ib_keep_pages(void *pages, size_t size)
 {
 	size_t offset;

@@ -26,8 +26,8 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `start` is the start of `len` bytes from `alloc_pages_exact`, freed by the drop, which nothing
-/// in Rust accesses but through raw copies.
+/// `start` is the start of `len` bytes from `alloc_pages_exact`, which nothing in Rust accesses but through raw copies.
+/// Each page has a reference of ours, put by the drop.
 pub struct Pages {
     start: NonNull<u8>,
     len: usize,
@@ -139,19 +139,18 @@ impl Pages {
         // SAFETY: `piece` has checked the range, `iter` is a valid destination.
         Ok(unsafe { bindings::_copy_to_iter(from.cast(), len, iter.as_raw()) })
     }
-}
 
-impl Pages {
     /// Leaves the memory for good to a device that has not given back what uses it: the drop does not free it.
     pub(super) fn keep(&self) {
-        // SAFETY: By the invariant, they are pages of that length.
+        // SAFETY: By the invariant, it is that many bytes of such pages.
         unsafe { bindings::ib_keep_pages(self.start().cast(), self.len) };
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: By the invariant, and whoever mapped the pages holds an `Arc` of them.
+        // SAFETY: By the invariant. Whoever mapped the pages holds an `Arc` of them, or has called `keep`, by which they are
+        // not freed.
         unsafe { bindings::free_pages_exact(self.start().cast(), self.len) };
     }
 }

@@ -64,12 +64,12 @@ impl Group {
     pub(crate) fn make_first_link(self: &Arc<Self>) -> Result<Arc<Link>, Diagnosis> {
         self.first_link_made().map_err(|error| match error {
             ENOTCONN | ENODEV => Diagnosis::NO_ACTIVE_LINK,
-            _ => self.no_memory(),
+            _ => self.note_no_memory(),
         })
     }
 
     /// There is no memory for the first link: whoever waits for this group need not try in vain, too.
-    pub(super) fn no_memory(&self) -> Diagnosis {
+    pub(super) fn note_no_memory(&self) -> Diagnosis {
         self.no_link.store(1, Relaxed);
         Diagnosis::MEMORY
     }

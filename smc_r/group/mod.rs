@@ -721,7 +721,7 @@ impl Group {
             return Err(Diagnosis::READY_LINK);
         }
         self.connect_link(&link, peer).map_err(|error| match error {
-            ENOMEM => self.no_memory(),
+            ENOMEM => self.note_no_memory(),
             _ if !self.is_sound() => Diagnosis::NO_ACTIVE_LINK,
             _ => Diagnosis::READY_LINK,
         })

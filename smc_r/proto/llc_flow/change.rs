@@ -774,12 +774,7 @@ impl Flow {
         let Some(mut change) = self.change.filter(|change| change.via == at) else {
             return self.drop_message();
         };
-        let is_of_another = message.link.is_some_and(|link| link != change.number);
         match change.step {
-            // What an offer before this one is answered, which we have given up.
-            Step::Add(Adding::Offer) if message.reject.is_some() && is_of_another => {
-                return self.drop_message();
-            }
             Step::Add(Adding::Offer) => {}
             // A client of Linux that has accepted the link waits 2 s for what follows, and then takes that back.
             Step::Add(Adding::Connect | Adding::Keys(_) | Adding::Confirm)
@@ -802,6 +797,10 @@ impl Flow {
             return self.drop_message();
         };
         if message.reject.is_some() {
+            // Of an offer before this one, which we have given up. A yes is a breach: the client expects what does not come.
+            if message.link.is_some_and(|link| link != change.number) {
+                return self.drop_message();
+            }
             self.unfinished = false;
             self.drop_new(change, true);
             return self.go_on(now);
