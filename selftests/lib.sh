@@ -284,7 +284,7 @@ cleanup() {
 
 ## Counters
 
-# counter NAMESPACE NAME: smc (connections that use SMC, both roles), fallback (connections that use
+# counter NAMESPACE NAME: smc (connections that use SMC, both roles), smc_v1, smc_v2, fallback (connections that use
 # TCP), tx_bytes, rx_bytes, groups, links, conns. Counters are read from what smcctl prints, one name
 # and number in a line.
 counter() {
@@ -294,7 +294,7 @@ counter() {
 	awk -v want="$2" '
 		{ gsub(/[",:]/, "") }
 		$1 == "fallbacks" || $1 == "smcr" || $1 == "tx" || $1 == "rx" { part = $1 }
-		want == "smc" && $1 ~ /^(client|server)_v[12]$/ { sum += $2 }
+		$1 ~ /^(client|server)_v[12]$/ && (want == "smc" || want == "smc" substr($1, 7)) { sum += $2 }
 		want == "fallback" && part == "fallbacks" && $1 ~ /^(client|server)$/ { sum += $2 }
 		want == part "_bytes" && $1 == "bytes" { sum += $2 }
 		(want == "groups" || want == "links") && $1 == "id" { sum++ }

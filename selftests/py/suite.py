@@ -6,6 +6,7 @@ import ctypes
 import gc
 import glob
 import os
+import re
 import shutil
 import signal
 import socket
@@ -182,6 +183,11 @@ def resources():
     """What all RDMA devices have in use."""
     lines = (line.partition(": ")[2].strip() for line in run("rdma", "resource").splitlines())
     return sorted(line for line in lines if line)
+
+
+def objects(kind):
+    """How many they have of that kind: pd, cq, qp or mr."""
+    return sum(int(re.search(rf"\b{kind} ([0-9]+)", line)[1]) for line in resources())
 
 
 def set_sysctl(space, **values):
